@@ -1,0 +1,57 @@
+"""Addresses of services: `host:port` or `unix:PATH`."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from seedrl_core.errors import AddressInUse, ConfigError
+
+_MAX_UNIX_PATH = 107  # sun_path of Linux, without its closing zero
+
+
+@dataclass(frozen=True)
+class Address:
+    """Either a TCP host and port, or the path of a Unix socket."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Parses `host:port`, `[v6]:port` or `unix:PATH`; ConfigError otherwise."""
+        if text.startswith("unix:"):
+            path = text.removeprefix("unix:").removeprefix("//")
+            if not path or len(path.encode()) > _MAX_UNIX_PATH:
+                raise ConfigError(f"address: expected unix:PATH of 1 to {_MAX_UNIX_PATH} bytes, got {text!r}")
+            return cls(path=path)
+        host, colon, port = text.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not colon or not host or not port.isdecimal() or not 0 <= int(port) < 65536:
+            raise ConfigError(f"address: expected host:port or unix:PATH, got {text!r}")
+        return cls(host=host, port=int(port))
+
+    def __str__(self) -> str:
+        """The form that gRPC takes as a target and as a listening address."""
+        if self.path:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def ensure_free(self) -> None:
+        """Raises AddressInUse when a server accepts connections here; removes a dead Unix socket.
+
+        gRPC would share a TCP port and take over a Unix socket without a word.
+        """
+        family = socket.AF_UNIX if self.path else socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        target = self.path or (self.host if self.host not in ("0.0.0.0", "::") else "localhost", self.port)
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.settimeout(1.0)
+            try:
+                probe.connect(target)
+            except OSError:
+                if self.path:
+                    Path(self.path).unlink(missing_ok=True)
+                return
+        raise AddressInUse(f"a server already listens on {self}")

@@ -1,0 +1,231 @@
+"""Between protobuf messages and NumPy arrays: specs, ticks, actions. The only module of the core that knows the proto.
+
+Sizes and dtypes are checked before anything is allocated. No Python loop runs over environments (episodes aside).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgpack
+import numpy as np
+
+from seedrl_core.errors import BadRequest
+from seedrl_core.spec import Array, EnvironmentSpec, TensorSpec
+from seedrl_proto.v1 import inference_pb2 as inference
+from seedrl_proto.v1 import spec_pb2
+
+PROTOCOL_VERSION = 1
+SESSION_ID_BYTES = 16
+MAX_NUM_ENVS = 1 << 16
+MAX_INFO_BYTES = 4096
+
+FIRST = int(inference.FLAG_FIRST)
+TERMINATED = int(inference.FLAG_TERMINATED)
+TRUNCATED = int(inference.FLAG_TRUNCATED)
+RESTARTED = int(inference.FLAG_RESTARTED)
+LAST = TERMINATED | TRUNCATED
+_ALL_FLAGS = FIRST | LAST | RESTARTED
+
+_REWARD = np.dtype("<f4")
+
+_DTYPE_TO_PROTO: dict[str, spec_pb2.DType] = {
+    "bool": spec_pb2.DTYPE_BOOL,
+    "uint8": spec_pb2.DTYPE_UINT8,
+    "int8": spec_pb2.DTYPE_INT8,
+    "uint16": spec_pb2.DTYPE_UINT16,
+    "int16": spec_pb2.DTYPE_INT16,
+    "uint32": spec_pb2.DTYPE_UINT32,
+    "int32": spec_pb2.DTYPE_INT32,
+    "int64": spec_pb2.DTYPE_INT64,
+    "float32": spec_pb2.DTYPE_FLOAT32,
+    "float64": spec_pb2.DTYPE_FLOAT64,
+}
+_PROTO_TO_DTYPE = {number: np.dtype(name).newbyteorder("<") for name, number in _DTYPE_TO_PROTO.items()}
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A whole episode as the environment counted it: raw return, length in steps, optional named numbers."""
+
+    env: int
+    episode_return: float
+    length: int
+    info: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TickArrays:
+    """One step of a session's N environments.
+
+    Attributes:
+      sequence: 0, 1, 2, ... over the session's life.
+      observation: obs_t, one array [N, *shape] a leaf, in the spec's order. Decoded ones are read-only views.
+      reward: [N] float32, raw reward_t earned by action t-1.
+      flags: [N] uint8, bitwise or of FIRST, TERMINATED, TRUNCATED, RESTARTED.
+      episodes: those that ended with this tick.
+      env_ms: milliseconds the environments took.
+    """
+
+    sequence: int
+    observation: tuple[Array, ...]
+    reward: Array
+    flags: Array
+    episodes: tuple[Episode, ...] = ()
+    env_ms: float = 0.0
+
+
+def spec_to_proto(spec: EnvironmentSpec) -> spec_pb2.EnvironmentSpec:
+    """The message for a spec."""
+    return spec_pb2.EnvironmentSpec(
+        environment_id=spec.environment_id,
+        observation=[_leaf_to_proto(leaf) for leaf in spec.observation],
+        action=[_leaf_to_proto(leaf) for leaf in spec.action],
+        action_repeat=spec.action_repeat,
+        frame_stack=spec.frame_stack,
+    )
+
+
+def spec_from_proto(message: spec_pb2.EnvironmentSpec) -> EnvironmentSpec:
+    """The spec in a message; BadRequest when it is not usable."""
+    return EnvironmentSpec(
+        environment_id=message.environment_id,
+        observation=tuple(_leaf_from_proto(leaf) for leaf in message.observation),
+        action=tuple(_leaf_from_proto(leaf) for leaf in message.action),
+        action_repeat=max(1, message.action_repeat),
+        frame_stack=max(1, message.frame_stack),
+    )
+
+
+def _leaf_to_proto(leaf: TensorSpec) -> spec_pb2.TensorSpec:
+    return spec_pb2.TensorSpec(
+        path=leaf.path, dtype=_DTYPE_TO_PROTO[leaf.dtype.name], shape=leaf.shape, low=leaf.low, high=leaf.high
+    )
+
+
+def _leaf_from_proto(message: spec_pb2.TensorSpec) -> TensorSpec:
+    dtype = _PROTO_TO_DTYPE.get(message.dtype)
+    if dtype is None:
+        raise BadRequest(f"{message.path or 'leaf'}: expected a known dtype, got number {message.dtype}")
+    return TensorSpec(message.path, dtype, tuple(message.shape), tuple(message.low), tuple(message.high))
+
+
+def check_hello(hello: inference.Hello) -> EnvironmentSpec:
+    """The spec of a valid Hello; BadRequest says which field is wrong."""
+    if hello.protocol_version != PROTOCOL_VERSION:
+        raise BadRequest(f"protocol_version: expected {PROTOCOL_VERSION}, got {hello.protocol_version}")
+    if len(hello.session_id) != SESSION_ID_BYTES:
+        raise BadRequest(f"session_id: expected {SESSION_ID_BYTES} bytes, got {len(hello.session_id)}")
+    if not 1 <= hello.num_envs <= MAX_NUM_ENVS:
+        raise BadRequest(f"num_envs: expected 1..{MAX_NUM_ENVS}, got {hello.num_envs}")
+    if hello.role not in (inference.ROLE_TRAIN, inference.ROLE_EVAL):
+        raise BadRequest(f"role: expected ROLE_TRAIN or ROLE_EVAL, got {hello.role}")
+    return spec_from_proto(hello.spec)
+
+
+def encode_tick(tick: TickArrays) -> inference.Tick:
+    """The message for a tick; the arrays must have the dtypes of their spec."""
+    return inference.Tick(
+        sequence=tick.sequence,
+        observation=[leaf.tobytes() for leaf in tick.observation],
+        reward=np.asarray(tick.reward, _REWARD).tobytes(),
+        flags=np.asarray(tick.flags, np.uint8).tobytes(),
+        episodes=[_episode_to_proto(episode) for episode in tick.episodes],
+        env_ms=tick.env_ms,
+    )
+
+
+def decode_tick(message: inference.Tick, spec: EnvironmentSpec, num_envs: int) -> TickArrays:
+    """Arrays over the message's bytes, read-only and without copying them again.
+
+    Raises:
+      BadRequest: a leaf of the wrong size, a reward that is NaN or infinite, contradicting flags.
+    """
+    if len(message.observation) != len(spec.observation):
+        raise BadRequest(f"observation: expected {len(spec.observation)} leaves, got {len(message.observation)}")
+    flags = _array(message.flags, np.dtype(np.uint8), (num_envs,), "flags")
+    reward = _array(message.reward, _REWARD, (num_envs,), "reward")
+    if not np.isfinite(reward).all():
+        env = int(np.argmin(np.isfinite(reward)))
+        raise BadRequest(f"reward: expected finite values, got {reward[env]} in environment {env}")
+    _check_flags(flags)
+    return TickArrays(
+        sequence=message.sequence,
+        observation=decode_leaves(message.observation, spec.observation, num_envs),
+        reward=reward,
+        flags=flags,
+        episodes=tuple(_episode_from_proto(episode, num_envs) for episode in message.episodes),
+        env_ms=message.env_ms,
+    )
+
+
+def decode_leaves(values: Sequence[bytes], leaves: Sequence[TensorSpec], num_envs: int) -> tuple[Array, ...]:
+    """One read-only array [num_envs, *shape] a leaf; BadRequest names the leaf of the wrong size."""
+    if len(values) != len(leaves):
+        raise BadRequest(f"expected {len(leaves)} leaves ({[leaf.path for leaf in leaves]}), got {len(values)}")
+    return tuple(
+        _array(value, leaf.dtype, (num_envs, *leaf.shape), leaf.path)
+        for value, leaf in zip(values, leaves, strict=True)
+    )
+
+
+def encode_actions(sequence: int, action: Sequence[Array], policy_version: int) -> inference.Actions:
+    """The message for the actions [N, *shape] of each leaf; the arrays must have the dtypes of their spec."""
+    return inference.Actions(
+        sequence=sequence, action=[leaf.tobytes() for leaf in action], policy_version=policy_version
+    )
+
+
+def _array(value: bytes, dtype: np.dtype, shape: tuple[int, ...], name: str) -> Array:  # type: ignore[type-arg]
+    array = np.frombuffer(value, np.uint8)
+    expected = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if array.size != expected:
+        raise BadRequest(f"{name}: expected {expected} bytes ({dtype.name} {shape}), got {array.size}")
+    return array.view(dtype).reshape(shape)
+
+
+def _check_flags(flags: Array) -> None:
+    unknown = flags & ~np.uint8(_ALL_FLAGS)
+    both = ((flags & FIRST) != 0) & ((flags & LAST) != 0)
+    bad_restart = ((flags & RESTARTED) != 0) & ((flags & FIRST) == 0)
+    wrong = (unknown != 0) | both | bad_restart
+    if wrong.any():
+        env = int(np.argmax(wrong))
+        raise BadRequest(
+            "flags: expected FIRST, TERMINATED, TRUNCATED or RESTARTED with FIRST, never FIRST with an ending; "
+            f"got {int(flags[env])} in environment {env}"
+        )
+
+
+def _episode_to_proto(episode: Episode) -> inference.Episode:
+    return inference.Episode(
+        env=episode.env,
+        episode_return=episode.episode_return,
+        length=episode.length,
+        info=msgpack.packb(dict(episode.info)) if episode.info else b"",
+    )
+
+
+def _episode_from_proto(message: inference.Episode, num_envs: int) -> Episode:
+    if message.env >= num_envs:
+        raise BadRequest(f"episode.env: expected below {num_envs}, got {message.env}")
+    if not np.isfinite(message.episode_return):
+        raise BadRequest(f"episode.episode_return: expected a finite number, got {message.episode_return}")
+    return Episode(message.env, message.episode_return, message.length, _unpack_info(message.info))
+
+
+def _unpack_info(packed: bytes) -> dict[str, float]:
+    if not packed:
+        return {}
+    if len(packed) > MAX_INFO_BYTES:
+        raise BadRequest(f"episode.info: expected at most {MAX_INFO_BYTES} bytes, got {len(packed)}")
+    try:
+        info = msgpack.unpackb(packed, strict_map_key=True, max_buffer_size=MAX_INFO_BYTES)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise BadRequest(f"episode.info: expected a msgpack map from string to number, got {error}") from error
+    if not isinstance(info, dict) or not all(
+        isinstance(key, str) and isinstance(value, int | float) for key, value in info.items()
+    ):
+        raise BadRequest("episode.info: expected a msgpack map from string to number")
+    return {key: float(value) for key, value in info.items()}

@@ -1,0 +1,263 @@
+"""Configuration of every service: one frozen model a process, and one loader.
+
+A value comes from, in this order: flags and `--set`, environment variables (`SEEDRL_LEARNER__UNROLL_LENGTH=20`), the TOML
+file, the default here. `None` means "chosen from the environment's spaces" (see the learner's `defaults.py`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from seedrl_core.address import Address
+from seedrl_core.errors import ConfigError
+
+ENV_PREFIX = "SEEDRL_"
+ENV_DELIMITER = "__"
+
+MiB = 1 << 20
+
+
+def _address(value: Any) -> Any:
+    try:
+        return str(Address.parse(value))
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+
+
+AddressText = Annotated[str, BeforeValidator(_address)]
+Positive = Annotated[int, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class AtariConfig(_Model):
+    """The Atari protocol, for `ALE/...` ids."""
+
+    frame_skip: Positive = Field(4, description="emulator frames a step, the last two max-pooled")
+    frame_size: Positive = Field(84, description="height and width of the grey frame, pixels")
+    noop_max: int = Field(30, ge=0, description="most no-op actions at the start of a game")
+    fire_reset: bool = Field(False, description="press FIRE after a reset in games that wait for it")
+    episodic_life: bool = Field(False, description="a lost life ends the episode for training")
+    max_episode_frames: Positive = Field(108_000, description="emulator frames after which a game is truncated")
+
+
+class ActorConfig(_Model):
+    """The actor process: environments and their sessions."""
+
+    broker: AddressText = Field("127.0.0.1:50051", description="address of the broker")
+    env_id: str = Field("", description="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5")
+    env_kwargs: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the environment")
+    env_import: str = Field("", description="module to import first, so that it registers its ids")
+    num_envs: Positive = Field(32, description="environments in this process")
+    sessions: Positive = Field(2, description="sessions they are split over; one steps while another waits")
+    actor_id: str = Field("", description="name in logs and metrics; empty: host name and index")
+    actor_index: int = Field(0, ge=0, description="number of this actor; separates its seeds from other actors'")
+    seed: int = Field(0, ge=0, description="base of every environment's seed")
+    role: Literal["train", "eval"] = Field("train", description="train, or eval: greedy and not trained on")
+    episodes: int = Field(0, ge=0, description="stop after this many whole episodes, spread evenly over environments; 0: never")
+    results: Path | None = Field(None, description="file that gets one JSON line an episode")
+    peer_timeout_s: Seconds = Field(300.0, description="give up when broker or learner are away this long, seconds")
+    atari: AtariConfig = AtariConfig()
+
+
+class BrokerConfig(_Model):
+    """The broker process: batching between sessions and the learner."""
+
+    listen: AddressText = Field("127.0.0.1:50051", description="where actors connect")
+    learner: AddressText = Field("127.0.0.1:50052", description="address of the learner")
+    max_batch_rows: Positive = Field(512, description="most environments in one inference batch")
+    max_delay_ms: float = Field(5.0, ge=0, description="longest a tick waits for others while the learner is free, milliseconds")
+    max_sessions: Positive = Field(1024, description="most sessions open at a time")
+    max_message_bytes: Positive = Field(64 * MiB, description="largest message accepted, bytes")
+    waiting_interval_s: Seconds = Field(3.0, description="period of signs of life to a waiting client, seconds")
+    drain_grace_s: Seconds = Field(5.0, description="time for sessions to part when stopping, seconds")
+
+
+class NetworkConfig(_Model):
+    """Torso, core and optional inputs of the network."""
+
+    torso: Literal["mlp", "nature_cnn", "impala_resnet"] | None = Field(None, description="None: by the observation space")
+    mlp_sizes: tuple[Positive, ...] = Field((64, 64), description="hidden units a layer of the mlp torso")
+    core: Literal["none", "lstm"] = Field("none", description="recurrent core")
+    core_size: Positive = Field(256, description="units of the core")
+    previous_action: bool = Field(False, description="feed the previous action, one-hot")
+    previous_reward: bool = Field(False, description="feed the previous reward")
+
+
+class OptimizerConfig(_Model):
+    """Optimizer and learning-rate schedule."""
+
+    name: Literal["adam", "rmsprop"] = Field("adam", description="optimizer")
+    learning_rate: float | None = Field(None, gt=0, description="initial learning rate; None: by the observation space")
+    decay: bool = Field(True, description="linear decay to zero over total_env_steps, where that is set")
+    epsilon: float = Field(1e-5, gt=0, description="the optimizer's epsilon")
+    rms_decay: float = Field(0.99, ge=0, lt=1, description="decay of RMSProp's mean square")
+    momentum: float = Field(0.0, ge=0, lt=1, description="momentum of RMSProp; Adam's beta 1 is 0.9")
+    max_gradient_norm: float | None = Field(None, gt=0, description="global norm to clip gradients to; None: by the observation space")
+
+
+class VTraceConfig(_Model):
+    """IMPALA's V-trace actor-critic (arXiv 1802.01561)."""
+
+    discount: float = Field(0.99, ge=0, le=1, description="gamma")
+    trace_lambda: float = Field(1.0, ge=0, le=1, description="lambda of the traces (remark 2)")
+    clip_rho: float = Field(1.0, gt=0, description="rho bar")
+    clip_c: float = Field(1.0, gt=0, description="c bar")
+    clip_pg_rho: float = Field(1.0, gt=0, description="clip of the policy gradient's importance weight")
+    baseline_cost: float = Field(0.5, ge=0, description="weight of the value loss")
+    entropy_cost: float | None = Field(None, ge=0, description="weight of the entropy bonus; None: by the observation space")
+    kl_cost: float = Field(0.0, ge=0, description="weight of KL(behaviour || target)")
+    reward_clip: float | None = Field(None, ge=0, description="clip rewards to +-this in training; 0: never; None: by the observation space")
+
+
+class LearnerConfig(_Model):
+    """The learner process: inference and training."""
+
+    listen: AddressText = Field("127.0.0.1:50052", description="where brokers connect")
+    run_dir: Path = Field(Path("runs/default"), description="checkpoints, TensorBoard and resolved configuration")
+    mode: Literal["train", "serve"] = Field("train", description="train, or serve: answer EVAL sessions from the newest checkpoint")
+    resume: bool = Field(False, description="continue from the newest checkpoint of run_dir; an error when there is none")
+    checkpoint: Path | None = Field(None, description="start from this checkpoint; an error when it is not one")
+    seed: int = Field(0, ge=0, description="seed of initial variables and action sampling")
+    total_env_steps: int = Field(0, ge=0, description="finish after this many environment steps; 0: never")
+    agent: Literal["vtrace"] = Field("vtrace", description="algorithm")
+    vtrace: VTraceConfig = VTraceConfig()
+    network: NetworkConfig = NetworkConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    unroll_length: Positive | None = Field(None, description="T: transitions in an unroll; None: by the observation space")
+    batch_unrolls: Positive | None = Field(None, description="unrolls in a training batch; None: by the observation space")
+    queue_unrolls: Positive | None = Field(None, description="finished unrolls that may wait for training; None: batch_unrolls")
+    frame_stack: Positive | None = Field(None, description="successive observations stacked; None: as the environment advises")
+    max_envs: Positive = Field(4096, description="slots: environments of all sessions together")
+    compute_dtype: Literal["auto", "float32", "bfloat16"] = Field("auto", description="dtype of matrix work; variables stay float32")
+    inference_credits: Positive = Field(2, description="inference requests a broker may have unanswered")
+    max_batch_rows: Positive = Field(4096, description="most environments in one inference request")
+    max_message_bytes: Positive = Field(256 * MiB, description="largest message accepted, bytes")
+    checkpoint_every_s: Seconds = Field(300.0, description="period of checkpoints, seconds")
+    keep_checkpoints: Positive = Field(3, description="newest checkpoints kept")
+    log_every_s: Seconds = Field(5.0, description="period of metrics, seconds")
+    tensorboard: bool = Field(True, description="write TensorBoard events under run_dir")
+    drain_grace_s: Seconds = Field(10.0, description="time to finish in-flight work when stopping, seconds")
+
+
+class Settings(BaseSettings):
+    """The whole file: one section a service; each process uses its own."""
+
+    actor: ActorConfig = ActorConfig()
+    broker: BrokerConfig = BrokerConfig()
+    learner: LearnerConfig = LearnerConfig()
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER, extra="forbid", frozen=True, nested_model_default_partial_update=True
+    )
+
+
+def load_settings(file: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Settings from a TOML file, the environment and `overrides` (dotted key -> value), strongest last.
+
+    Raises:
+      ConfigError: one line for each unknown key (with what is allowed) or bad value (with why).
+    """
+    if file is not None and not file.is_file():
+        raise ConfigError(f"config file {file} does not exist")
+
+    class Loaded(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, file)
+
+    _check_environment_variables()
+    try:
+        loaded = Loaded(**_nest(overrides or {}))
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(detail) for detail in error.errors())) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"config file {file}: {error}") from error
+    return Settings.model_construct(actor=loaded.actor, broker=loaded.broker, learner=loaded.learner)
+
+
+def parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
+    """`["learner.unroll_length=20"]` -> `{"learner.unroll_length": 20}`; a value is a TOML value or else a string."""
+    parsed: dict[str, Any] = {}
+    for text in assignments:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"--set: expected section.key=value, got {text!r}")
+        try:
+            parsed[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            parsed[key.strip()] = value.strip()
+    return parsed
+
+
+def write_settings(settings: Settings, file: Path) -> None:
+    """Writes the resolved settings as TOML; values that are None are left out (TOML has no null)."""
+    values = settings.model_dump(mode="json", exclude_none=True)
+    file.write_text(tomli_w.dumps(values))
+
+
+def _nest(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for dotted, value in overrides.items():
+        *parents, leaf = dotted.split(".")
+        node = nested
+        for parent in parents:
+            node = node.setdefault(parent, {})
+            if not isinstance(node, dict):
+                raise ConfigError(f"{dotted}: {parent} has been given a value of its own")
+        node[leaf] = value
+    return nested
+
+
+def _check_environment_variables() -> None:
+    for name in os.environ:
+        if not name.startswith(ENV_PREFIX) or ENV_DELIMITER not in name:
+            continue
+        keys = [key.lower() for key in name.removeprefix(ENV_PREFIX).split(ENV_DELIMITER)]
+        fields = _fields(keys[:-1])
+        if keys[-1] not in fields:
+            raise ConfigError(f"environment variable {name}: {_unknown('.'.join(keys), fields)}")
+
+
+def _fields(path: Sequence[str | int]) -> list[str]:
+    """Keys allowed under a section; empty where there is no such section."""
+    model: Any = Settings
+    for key in path:
+        field = getattr(model, "model_fields", {}).get(str(key))
+        if field is None:
+            return []
+        model = field.annotation
+    return list(getattr(model, "model_fields", {}))
+
+
+def _explain(detail: Any) -> str:
+    location = [str(part) for part in detail["loc"]]
+    if detail["type"] == "extra_forbidden":
+        return _unknown(".".join(location), _fields(location[:-1]))
+    message = detail["msg"].removeprefix("Value error, ")
+    return f"{'.'.join(location)}: {message[0].lower()}{message[1:]}, got {detail['input']!r}"
+
+
+def _unknown(key: str, allowed: Sequence[str]) -> str:
+    close = difflib.get_close_matches(key.rsplit(".", 1)[-1], allowed, n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    return f"{key}: unknown key{hint}; allowed here: {', '.join(allowed) or 'nothing'}"

@@ -1,0 +1,106 @@
+"""The error tree of every service. Each edge translates its library's errors into these, in one place.
+
+    SeedrlError
+    ├── ExpectedError            the world did something normal: reported in one line, without a traceback
+    │   ├── BadRequest           a peer or a user sent something invalid (INVALID_ARGUMENT)
+    │   │   └── ConfigError      a setting is unknown or out of range
+    │   ├── SpecMismatch         the environment differs from the learner's (FAILED_PRECONDITION)
+    │   ├── Overloaded           a configured limit is reached (RESOURCE_EXHAUSTED)
+    │   ├── PeerLost             a connection ended or stayed silent (UNAVAILABLE)
+    │   ├── AddressInUse         another server listens there
+    │   ├── EnvironmentFailed    the simulator raised or gave up
+    │   ├── CheckpointError      no checkpoint, or one that cannot be used
+    │   └── RunFinished          training is complete; clients leave with success
+    └── InternalError            a bug of ours (INTERNAL): reported with its traceback
+"""
+
+from __future__ import annotations
+
+
+class SeedrlError(Exception):
+    """Base of all errors raised on purpose. `status` is the gRPC status code that carries it over the wire."""
+
+    status: int = 13
+
+
+class ExpectedError(SeedrlError):
+    """Something that happens in a healthy system; the message says what was expected and what was got."""
+
+    status = 2
+
+
+class BadRequest(ExpectedError):
+    """Invalid input from a peer or a user."""
+
+    status = 3
+
+
+class ConfigError(BadRequest):
+    """A setting that does not exist or has a value that is not allowed."""
+
+
+class SpecMismatch(ExpectedError):
+    """An environment spec that differs from the one the learner was taught."""
+
+    status = 9
+
+
+class Overloaded(ExpectedError):
+    """A configured limit is reached; trying again later may work."""
+
+    status = 8
+
+
+class PeerLost(ExpectedError):
+    """The peer closed, was cut off or said nothing within the deadline."""
+
+    status = 14
+
+
+class AddressInUse(ExpectedError):
+    """A server already listens on the address."""
+
+    status = 6
+
+
+class EnvironmentFailed(ExpectedError):
+    """The environment raised, ended its process or broke its own spec."""
+
+    status = 10
+
+
+class CheckpointError(ExpectedError):
+    """A checkpoint is missing, damaged or of another network."""
+
+    status = 5
+
+
+class RunFinished(ExpectedError):
+    """The run is complete: a client that sees this exits with success."""
+
+    status = 11
+
+
+class InternalError(SeedrlError):
+    """A bug of ours."""
+
+
+_BY_STATUS: dict[int, type[SeedrlError]] = {
+    cls.status: cls
+    for cls in (
+        BadRequest,
+        SpecMismatch,
+        Overloaded,
+        PeerLost,
+        AddressInUse,
+        EnvironmentFailed,
+        CheckpointError,
+        RunFinished,
+        InternalError,
+    )
+}
+
+
+def error_from_status(status: int, message: str) -> SeedrlError:
+    """The error that a gRPC status code stands for; an unknown code is a lost peer, which clients may retry."""
+    return _BY_STATUS.get(status, PeerLost)(message)
