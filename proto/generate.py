@@ -54,7 +54,9 @@ def main() -> None:
         fresh = {path.name for path in (Path(temporary) / PACKAGE).iterdir()}
         stale = [
             name
-            for name in sorted(fresh | {p.name for p in (ROOT / PACKAGE).iterdir() if "_pb2" in p.name or "_grpc" in p.name})
+            for name in sorted(
+                fresh | {p.name for p in (ROOT / PACKAGE).iterdir() if "_pb2" in p.name or "_grpc" in p.name}
+            )
             if name not in fresh
             or not (ROOT / PACKAGE / name).exists()
             or not filecmp.cmp(Path(temporary) / PACKAGE / name, ROOT / PACKAGE / name, shallow=False)

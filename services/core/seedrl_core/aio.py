@@ -17,6 +17,9 @@ from seedrl_core.errors import ExpectedError
 T = TypeVar("T")
 
 SLOW_WAIT_S = 10.0
+# Environment variable: number of the process whose end ends this one too.
+PARENT_PID = "SEEDRL_PARENT_PID"
+_PARENT_CHECK_S = 1.0
 _log = logs.get(__name__)
 
 
@@ -24,24 +27,32 @@ async def tell_slow(awaitable: Awaitable[T], waiting_for: str, every_s: float = 
     """Awaits, and logs what it waits for every `every_s` seconds until then. Cancellation passes through."""
     loop = asyncio.get_running_loop()
     started = loop.time()
+    timer: asyncio.TimerHandle | None = None
+
+    def arm() -> None:
+        nonlocal timer
+        timer = loop.call_later(every_s, tell)
 
     def tell() -> None:
-        nonlocal handle
         _log.info("still_waiting", waiting_for=waiting_for, waited_s=round(loop.time() - started, 1))
-        handle = loop.call_later(every_s, tell)
+        arm()
 
-    handle = loop.call_later(every_s, tell)
+    arm()
     try:
         return await awaitable
     finally:
-        handle.cancel()
+        if timer is not None:
+            timer.cancel()
 
 
-def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> int:
+def run_service(
+    main: Callable[[asyncio.Event], Coroutine[Any, Any, int]], abandon: Callable[[], None] = lambda: None
+) -> int:
     """Runs `main(stop)` on uvloop and returns the process's exit code.
 
     The first SIGINT or SIGTERM sets `stop`, so that the service drains and returns; a second one ends the process at
-    once. An ExpectedError is printed in one line (exit 1); any other error keeps its traceback.
+    once, after `abandon()`. So does the end of the process named by SEEDRL_PARENT_PID set `stop`. An ExpectedError is
+    printed in one line (exit code of its class); any other error keeps its traceback.
     """
 
     async def supervised() -> int:
@@ -50,26 +61,45 @@ def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> in
 
         def on_signal(number: int) -> None:
             if stop.is_set():
+                abandon()
                 os._exit(128 + number)
             _log.info("stopping", signal=signal.Signals(number).name)
             stop.set()
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, on_signal, number)
-        return await main(stop)
+        parent_watch = asyncio.create_task(_stop_without_parent(stop))
+        try:
+            return await main(stop)
+        finally:
+            parent_watch.cancel()
 
     try:
         return uvloop.run(supervised())
     except ExpectedError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        return _report(error)
     except BaseExceptionGroup as group:
         expected, bugs = group.split(ExpectedError)
         if bugs is not None:
             raise
         assert expected is not None
-        print(f"error: {first_leaf(expected)}", file=sys.stderr)
-        return 1
+        return _report(first_leaf(expected))
+
+
+async def _stop_without_parent(stop: asyncio.Event) -> None:
+    """Sets `stop` once the process that started this one, if it asked for that, is gone (killed, say)."""
+    parent = os.environ.get(PARENT_PID)
+    if parent is None:
+        return
+    while os.getppid() == int(parent):
+        await asyncio.sleep(_PARENT_CHECK_S)
+    _log.warning("stopping", reason="the process that started this one is gone")
+    stop.set()
+
+
+def _report(error: BaseException) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return error.exit_code if isinstance(error, ExpectedError) else 1
 
 
 def first_leaf(group: BaseException) -> BaseException:

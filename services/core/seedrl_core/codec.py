@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgpack
 import numpy as np
+from seedrl_proto.v1 import inference_pb2 as inference
+from seedrl_proto.v1 import spec_pb2
 
 from seedrl_core.errors import BadRequest
 from seedrl_core.spec import Array, EnvironmentSpec, TensorSpec
-from seedrl_proto.v1 import inference_pb2 as inference
-from seedrl_proto.v1 import spec_pb2
 
 PROTOCOL_VERSION = 1
 SESSION_ID_BYTES = 16
@@ -177,7 +178,7 @@ def encode_actions(sequence: int, action: Sequence[Array], policy_version: int) 
     )
 
 
-def _array(value: bytes, dtype: np.dtype, shape: tuple[int, ...], name: str) -> Array:  # type: ignore[type-arg]
+def _array(value: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> Array:
     array = np.frombuffer(value, np.uint8)
     expected = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if array.size != expected:
@@ -221,7 +222,7 @@ def _unpack_info(packed: bytes) -> dict[str, float]:
     if len(packed) > MAX_INFO_BYTES:
         raise BadRequest(f"episode.info: expected at most {MAX_INFO_BYTES} bytes, got {len(packed)}")
     try:
-        info = msgpack.unpackb(packed, strict_map_key=True, max_buffer_size=MAX_INFO_BYTES)
+        info = msgpack.unpackb(packed, strict_map_key=True)
     except (ValueError, msgpack.UnpackException) as error:
         raise BadRequest(f"episode.info: expected a msgpack map from string to number, got {error}") from error
     if not isinstance(info, dict) or not all(

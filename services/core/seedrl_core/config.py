@@ -1,7 +1,7 @@
 """Configuration of every service: one frozen model a process, and one loader.
 
-A value comes from, in this order: flags and `--set`, environment variables (`SEEDRL_LEARNER__UNROLL_LENGTH=20`), the TOML
-file, the default here. `None` means "chosen from the environment's spaces" (see the learner's `defaults.py`).
+A value comes from, in this order: flags and `--set`, environment variables (`SEEDRL_LEARNER__UNROLL_LENGTH=20`), the
+TOML file, the default here. `None` means "chosen from the spaces of the environment" (see the learner's `defaults.py`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class ActorConfig(_Model):
     actor_index: int = Field(0, ge=0, description="number of this actor; separates its seeds from other actors'")
     seed: int = Field(0, ge=0, description="base of every environment's seed")
     role: Literal["train", "eval"] = Field("train", description="train, or eval: greedy and not trained on")
-    episodes: int = Field(0, ge=0, description="stop after this many whole episodes, spread evenly over environments; 0: never")
+    episodes: int = Field(
+        0, ge=0, description="stop after this many whole episodes, spread evenly over environments; 0: never"
+    )
     results: Path | None = Field(None, description="file that gets one JSON line an episode")
     peer_timeout_s: Seconds = Field(300.0, description="give up when broker or learner are away this long, seconds")
     atari: AtariConfig = AtariConfig()
@@ -78,7 +80,9 @@ class BrokerConfig(_Model):
     listen: AddressText = Field("127.0.0.1:50051", description="where actors connect")
     learner: AddressText = Field("127.0.0.1:50052", description="address of the learner")
     max_batch_rows: Positive = Field(512, description="most environments in one inference batch")
-    max_delay_ms: float = Field(5.0, ge=0, description="longest a tick waits for others while the learner is free, milliseconds")
+    max_delay_ms: float = Field(
+        5.0, ge=0, description="longest a tick waits for others while the learner is free, milliseconds"
+    )
     max_sessions: Positive = Field(1024, description="most sessions open at a time")
     max_message_bytes: Positive = Field(64 * MiB, description="largest message accepted, bytes")
     waiting_interval_s: Seconds = Field(3.0, description="period of signs of life to a waiting client, seconds")
@@ -88,7 +92,9 @@ class BrokerConfig(_Model):
 class NetworkConfig(_Model):
     """Torso, core and optional inputs of the network."""
 
-    torso: Literal["mlp", "nature_cnn", "impala_resnet"] | None = Field(None, description="None: by the observation space")
+    torso: Literal["mlp", "nature_cnn", "impala_resnet"] | None = Field(
+        None, description="None: by the observation space"
+    )
     mlp_sizes: tuple[Positive, ...] = Field((64, 64), description="hidden units a layer of the mlp torso")
     core: Literal["none", "lstm"] = Field("none", description="recurrent core")
     core_size: Positive = Field(256, description="units of the core")
@@ -105,7 +111,9 @@ class OptimizerConfig(_Model):
     epsilon: float = Field(1e-5, gt=0, description="the optimizer's epsilon")
     rms_decay: float = Field(0.99, ge=0, lt=1, description="decay of RMSProp's mean square")
     momentum: float = Field(0.0, ge=0, lt=1, description="momentum of RMSProp; Adam's beta 1 is 0.9")
-    max_gradient_norm: float | None = Field(None, gt=0, description="global norm to clip gradients to; None: by the observation space")
+    max_gradient_norm: float | None = Field(
+        None, gt=0, description="global norm to clip gradients to; None: by the observation space"
+    )
 
 
 class VTraceConfig(_Model):
@@ -117,9 +125,13 @@ class VTraceConfig(_Model):
     clip_c: float = Field(1.0, gt=0, description="c bar")
     clip_pg_rho: float = Field(1.0, gt=0, description="clip of the policy gradient's importance weight")
     baseline_cost: float = Field(0.5, ge=0, description="weight of the value loss")
-    entropy_cost: float | None = Field(None, ge=0, description="weight of the entropy bonus; None: by the observation space")
+    entropy_cost: float | None = Field(
+        None, ge=0, description="weight of the entropy bonus; None: by the observation space"
+    )
     kl_cost: float = Field(0.0, ge=0, description="weight of KL(behaviour || target)")
-    reward_clip: float | None = Field(None, ge=0, description="clip rewards to +-this in training; 0: never; None: by the observation space")
+    reward_clip: float | None = Field(
+        None, ge=0, description="clip rewards to +-this in training; 0: never; None: by the observation space"
+    )
 
 
 class LearnerConfig(_Model):
@@ -127,8 +139,12 @@ class LearnerConfig(_Model):
 
     listen: AddressText = Field("127.0.0.1:50052", description="where brokers connect")
     run_dir: Path = Field(Path("runs/default"), description="checkpoints, TensorBoard and resolved configuration")
-    mode: Literal["train", "serve"] = Field("train", description="train, or serve: answer EVAL sessions from the newest checkpoint")
-    resume: bool = Field(False, description="continue from the newest checkpoint of run_dir; an error when there is none")
+    mode: Literal["train", "serve"] = Field(
+        "train", description="train, or serve: answer EVAL sessions from the newest checkpoint"
+    )
+    resume: bool = Field(
+        False, description="continue from the newest checkpoint of run_dir; an error when there is none"
+    )
     checkpoint: Path | None = Field(None, description="start from this checkpoint; an error when it is not one")
     seed: int = Field(0, ge=0, description="seed of initial variables and action sampling")
     total_env_steps: int = Field(0, ge=0, description="finish after this many environment steps; 0: never")
@@ -136,12 +152,22 @@ class LearnerConfig(_Model):
     vtrace: VTraceConfig = VTraceConfig()
     network: NetworkConfig = NetworkConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
-    unroll_length: Positive | None = Field(None, description="T: transitions in an unroll; None: by the observation space")
-    batch_unrolls: Positive | None = Field(None, description="unrolls in a training batch; None: by the observation space")
-    queue_unrolls: Positive | None = Field(None, description="finished unrolls that may wait for training; None: batch_unrolls")
-    frame_stack: Positive | None = Field(None, description="successive observations stacked; None: as the environment advises")
+    unroll_length: Positive | None = Field(
+        None, description="T: transitions in an unroll; None: by the observation space"
+    )
+    batch_unrolls: Positive | None = Field(
+        None, description="unrolls in a training batch; None: by the observation space"
+    )
+    queue_unrolls: Positive | None = Field(
+        None, description="finished unrolls that may wait for training; None: batch_unrolls"
+    )
+    frame_stack: Positive | None = Field(
+        None, description="successive observations stacked; None: as the environment advises"
+    )
     max_envs: Positive = Field(4096, description="slots: environments of all sessions together")
-    compute_dtype: Literal["auto", "float32", "bfloat16"] = Field("auto", description="dtype of matrix work; variables stay float32")
+    compute_dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="dtype of matrix work; variables stay float32"
+    )
     inference_credits: Positive = Field(2, description="inference requests a broker may have unanswered")
     max_batch_rows: Positive = Field(4096, description="most environments in one inference request")
     max_message_bytes: Positive = Field(256 * MiB, description="largest message accepted, bytes")
@@ -160,7 +186,11 @@ class Settings(BaseSettings):
     learner: LearnerConfig = LearnerConfig()
 
     model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER, extra="forbid", frozen=True, nested_model_default_partial_update=True
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter=ENV_DELIMITER,
+        extra="forbid",
+        frozen=True,
+        nested_model_default_partial_update=True,
     )
 
 

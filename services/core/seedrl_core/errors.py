@@ -1,26 +1,33 @@
 """The error tree of every service. Each edge translates its library's errors into these, in one place.
 
-    SeedrlError
-    ├── ExpectedError            the world did something normal: reported in one line, without a traceback
-    │   ├── BadRequest           a peer or a user sent something invalid (INVALID_ARGUMENT)
-    │   │   └── ConfigError      a setting is unknown or out of range
-    │   ├── SpecMismatch         the environment differs from the learner's (FAILED_PRECONDITION)
-    │   ├── Overloaded           a configured limit is reached (RESOURCE_EXHAUSTED)
-    │   ├── PeerLost             a connection ended or stayed silent (UNAVAILABLE)
-    │   ├── AddressInUse         another server listens there
-    │   ├── EnvironmentFailed    the simulator raised or gave up
-    │   ├── CheckpointError      no checkpoint, or one that cannot be used
-    │   └── RunFinished          training is complete; clients leave with success
-    └── InternalError            a bug of ours (INTERNAL): reported with its traceback
+SeedrlError
+├── ExpectedError            the world did something normal: reported in one line, without a traceback
+│   ├── BadRequest           a peer or a user sent something invalid (INVALID_ARGUMENT)
+│   │   └── ConfigError      a setting is unknown or out of range
+│   ├── SpecMismatch         the environment differs from the learner's (FAILED_PRECONDITION)
+│   ├── Overloaded           a configured limit is reached (RESOURCE_EXHAUSTED)
+│   ├── PeerLost             a connection ended or stayed silent (UNAVAILABLE)
+│   ├── AddressInUse         another server listens there
+│   ├── EnvironmentFailed    the simulator raised or gave up
+│   ├── CheckpointError      no checkpoint, or one that cannot be used
+│   ├── ServiceFailed        a service process that we started ended by itself
+│   └── RunFinished          training is complete; clients leave with success
+└── InternalError            a bug of ours (INTERNAL): reported with its traceback
 """
 
 from __future__ import annotations
 
 
 class SeedrlError(Exception):
-    """Base of all errors raised on purpose. `status` is the gRPC status code that carries it over the wire."""
+    """Base of all errors raised on purpose.
+
+    Attributes:
+      status: the gRPC status code that carries it over the wire.
+      exit_code: of a process that ends with it: 2 when trying again cannot help before somebody changes something, else 1.
+    """
 
     status: int = 13
+    exit_code: int = 1
 
 
 class ExpectedError(SeedrlError):
@@ -33,6 +40,7 @@ class BadRequest(ExpectedError):
     """Invalid input from a peer or a user."""
 
     status = 3
+    exit_code = 2
 
 
 class ConfigError(BadRequest):
@@ -43,6 +51,7 @@ class SpecMismatch(ExpectedError):
     """An environment spec that differs from the one the learner was taught."""
 
     status = 9
+    exit_code = 2
 
 
 class Overloaded(ExpectedError):
@@ -73,6 +82,15 @@ class CheckpointError(ExpectedError):
     """A checkpoint is missing, damaged or of another network."""
 
     status = 5
+
+
+class ServiceFailed(ExpectedError):
+    """A service process that the launcher started ended by itself; its exit code is the launcher's."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        """`message` tells what the service said last."""
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 class RunFinished(ExpectedError):

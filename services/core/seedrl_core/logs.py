@@ -11,9 +11,7 @@ import structlog
 
 def configure(service: str, **bound: Any) -> None:
     """Sets logging up once a process; `service` and `bound` (run, actor_id, ...) go with every line."""
-    renderer: Any = (
-        structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
-    )
+    renderer: Any = structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -1,0 +1,125 @@
+"""The V-trace actor-critic agent of IMPALA (arXiv 1802.01561)."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from seedrl_core.config import LearnerConfig
+from seedrl_core.spec import EnvironmentSpec
+from seedrl_learner.agents.actions import DiscreteActions
+from seedrl_learner.agents.base import BehaviourSpec
+from seedrl_learner.batch import StepInput, StepOutput, UnrollBatch
+from seedrl_learner.compute import compute_dtype
+from seedrl_learner.networks.actor_critic import ActorCriticNetwork, NetworkInput, NetworkOutput
+from seedrl_learner.rl import losses
+from seedrl_learner.rl.vtrace import vtrace
+
+
+class VTraceAgent:
+    """Samples from the policy; learns from unrolls by V-trace. See `Agent` for what its attributes and methods mean."""
+
+    overlap = 1
+
+    def __init__(self, config: LearnerConfig, spec: EnvironmentSpec) -> None:
+        """Takes a resolved configuration. Raises ConfigError when it cannot handle the spaces."""
+        assert config.frame_stack is not None and config.vtrace.reward_clip is not None, "configuration not resolved"
+        self._config = config.vtrace
+        self._reward_clip = config.vtrace.reward_clip
+        self._actions = DiscreteActions.of(spec)
+        self.network = ActorCriticNetwork(
+            config.network,
+            spec,
+            num_actions=self._actions.num_actions,
+            frame_stack=config.frame_stack,
+            dtype=tf.as_dtype(compute_dtype(config)),
+            seed=config.seed,
+        )
+        self.stacked = self.network.stacked
+        self.core_state_sizes = self.network.core_state_sizes
+        self.behaviour = (BehaviourSpec("logits", np.dtype(np.float32), (self._actions.num_actions,)),)
+
+    def act(
+        self, inputs: StepInput, core_state: tuple[tf.Tensor, ...], greedy: tf.Tensor, seed: tf.Tensor
+    ) -> StepOutput:
+        """See Agent. The behaviour policy is known by its logits."""
+        add_time = lambda x: x[:, tf.newaxis]  # noqa: E731
+        observation = tuple(
+            leaf if stacked else add_time(leaf) for leaf, stacked in zip(inputs.observation, self.stacked, strict=True)
+        )
+        output = self.network(
+            NetworkInput(
+                observation=observation,
+                stack_age=inputs.stack_age,
+                first=add_time(inputs.first),
+                previous_action=add_time(self._actions.to_index(inputs.previous_action)),
+                reward=add_time(self._clip(inputs.reward)),
+            ),
+            core_state,
+        )
+        logits = output.logits[:, 0]
+        sampled = tf.random.stateless_categorical(logits, 1, seed, dtype=tf.int32)[:, 0]
+        index = tf.where(greedy, tf.argmax(logits, axis=-1, output_type=tf.int32), sampled)
+        return StepOutput(self._actions.from_index(index), (logits,), output.core_state)
+
+    def unroll(self, batch: UnrollBatch) -> NetworkOutput:
+        """The target policy and baseline at all T + 1 steps of a batch."""
+        inputs = NetworkInput(
+            observation=batch.observation,
+            stack_age=batch.stack_age,
+            first=batch.first,
+            previous_action=self._actions.to_index(batch.previous_action),
+            reward=self._clip(batch.reward),
+        )
+        return self.network(inputs, batch.core_state)
+
+    def loss(self, batch: UnrollBatch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Policy gradient + baseline_cost * baseline - entropy_cost * entropy + kl_cost * KL(behaviour || target)."""
+        config = self._config
+        output = self.unroll(batch)
+        logits, value = _time_major(output.logits)[:-1], _time_major(output.baseline)
+        behaviour_logits = _time_major(batch.behaviour[0])[:-1]
+        action = _time_major(self._actions.to_index(batch.action))[:-1]
+        reward = _time_major(self._clip(batch.reward))[1:]
+        discount = config.discount * tf.cast(~_time_major(batch.terminated)[1:], tf.float32)
+        # Invalid: from the last observation of an episode into a reset.
+        valid = ~(_time_major(batch.last)[:-1] | _time_major(batch.first)[1:])
+        rho = tf.exp(losses.log_prob(logits, action) - losses.log_prob(behaviour_logits, action))
+        targets = vtrace(
+            rho=rho,
+            discount=discount,
+            reward=reward,
+            value=value,
+            valid=valid,
+            trace_lambda=config.trace_lambda,
+            clip_rho=config.clip_rho,
+            clip_c=config.clip_c,
+            clip_pg_rho=config.clip_pg_rho,
+        )
+        policy_loss = losses.policy_gradient_loss(logits, action, targets.pg_advantage, valid)
+        baseline_loss = losses.baseline_loss(value[:-1], targets.vs, valid)
+        entropy = losses.masked_mean(losses.entropy(logits), valid)
+        kl = losses.masked_mean(losses.kl_divergence(behaviour_logits, logits), valid)
+        total = (
+            policy_loss + config.baseline_cost * baseline_loss - config.entropy_cost * entropy + config.kl_cost * kl
+        )
+        return total, {
+            "loss/total": total,
+            "loss/policy": policy_loss,
+            "loss/baseline": baseline_loss,
+            "train/entropy": entropy,
+            "train/kl": kl,
+            "train/rho_mean": losses.masked_mean(rho, valid),
+            "train/rho_clip_fraction": losses.masked_mean(tf.cast(rho > config.clip_rho, tf.float32), valid),
+            "train/value_mean": losses.masked_mean(value[:-1], valid),
+            "train/explained_variance": losses.explained_variance(value[:-1], targets.vs, valid),
+        }
+
+    def _clip(self, reward: tf.Tensor) -> tf.Tensor:
+        """Rewards as training sees them."""
+        return tf.clip_by_value(reward, -self._reward_clip, self._reward_clip) if self._reward_clip else reward
+
+
+def _time_major(x: tf.Tensor) -> tf.Tensor:
+    """[B, T, ...] -> [T, B, ...]."""
+    return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])

@@ -1,0 +1,83 @@
+"""What flows between storage and agents, as tensors: one step for inference, whole unrolls for training. No logic here."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from seedrl_core.codec import FIRST, LAST, TERMINATED
+
+
+class StepInput(NamedTuple):
+    """Step t of N environments.
+
+    Attributes:
+      observation: leaf [N, *shape] in the spec's dtype; a stacked leaf is a window [N, K, *shape], oldest frame first.
+      reward: [N] float32, raw reward_t.
+      first: [N] bool, obs_t comes from a reset.
+      previous_action: leaf [N, *shape], a_{t-1}; its content means nothing where `first`.
+      stack_age: [N] int32, how many of the window's K - 1 earlier frames belong to this episode; 0 where `first`.
+    """
+
+    observation: tuple[tf.Tensor, ...]
+    reward: tf.Tensor
+    first: tf.Tensor
+    previous_action: tuple[tf.Tensor, ...]
+    stack_age: tf.Tensor
+
+
+class StepOutput(NamedTuple):
+    """What the agent answers to a StepInput.
+
+    Attributes:
+      action: leaf [N, *shape] as the environment expects it.
+      behaviour: [N, ...] each, in the order of `Agent.behaviour`: what training must know of the behaviour policy.
+      core_state: [N, size] float32 each, the recurrent state after step t; () without a core.
+    """
+
+    action: tuple[tf.Tensor, ...]
+    behaviour: tuple[tf.Tensor, ...]
+    core_state: tuple[tf.Tensor, ...]
+
+
+class UnrollBatch(NamedTuple):
+    """B unrolls of T + 1 steps, batch major as they are stored.
+
+    Attributes:
+      observation: leaf [B, T+1, *shape]; a stacked leaf [B, K-1+T+1, *shape], the K - 1 earlier frames first.
+      reward: [B, T+1] float32, raw.
+      flags: [B, T+1] uint8, bitwise or of the codec's FIRST, TERMINATED, TRUNCATED.
+      previous_action: leaf [B, T+1, *shape], a_{t-1}.
+      action: leaf [B, T+1, *shape], a_t.
+      behaviour: [B, T+1, ...] each, in the order of `Agent.behaviour`.
+      stack_age: [B] int32, as in StepInput, of step 0.
+      core_state: [B, size] float32 each, the recurrent state before step 0.
+    """
+
+    observation: tuple[tf.Tensor, ...]
+    reward: tf.Tensor
+    flags: tf.Tensor
+    previous_action: tuple[tf.Tensor, ...]
+    action: tuple[tf.Tensor, ...]
+    behaviour: tuple[tf.Tensor, ...]
+    stack_age: tf.Tensor
+    core_state: tuple[tf.Tensor, ...]
+
+    @property
+    def first(self) -> tf.Tensor:
+        """[B, T+1] bool: obs_t comes from a reset."""
+        return self._has(FIRST)
+
+    @property
+    def terminated(self) -> tf.Tensor:
+        """[B, T+1] bool: obs_t is the last of an episode that ended by its own rules."""
+        return self._has(TERMINATED)
+
+    @property
+    def last(self) -> tf.Tensor:
+        """[B, T+1] bool: obs_t is the last of its episode."""
+        return self._has(LAST)
+
+    def _has(self, mask: int) -> tf.Tensor:
+        return tf.bitwise.bitwise_and(self.flags, tf.constant(mask, tf.uint8)) != 0

@@ -1,0 +1,100 @@
+"""The network of actor-critic agents: observations -> torso -> core -> policy logits and baseline."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from seedrl_core.config import NetworkConfig
+from seedrl_core.spec import EnvironmentSpec
+from seedrl_learner.networks.cores import Core, CoreState, Lstm, NoCore
+from seedrl_learner.networks.encoder import Encoder
+from seedrl_learner.networks.layers import Dense
+
+
+class NetworkInput(NamedTuple):
+    """S steps of B environments.
+
+    Attributes:
+      observation: leaf [B, S, *shape] in the spec's dtype; a stacked leaf [B, K-1+S, *shape].
+      stack_age: [B] int32, see `stack_frames`.
+      first: [B, S] bool.
+      previous_action: [B, S] int32, index of a_{t-1}; ignored where `first`.
+      reward: [B, S] float32, reward_t as training uses it; ignored where `first`.
+    """
+
+    observation: tuple[tf.Tensor, ...]
+    stack_age: tf.Tensor
+    first: tf.Tensor
+    previous_action: tf.Tensor
+    reward: tf.Tensor
+
+
+class NetworkOutput(NamedTuple):
+    """Policy logits [B, S, A] and baseline V(obs_t) [B, S], float32, and the core state after the last step."""
+
+    logits: tf.Tensor
+    baseline: tf.Tensor
+    core_state: CoreState
+
+
+class ActorCriticNetwork(tf.Module):
+    """Torso, optional recurrent core, one linear head for the policy and one for the baseline."""
+
+    def __init__(
+        self,
+        config: NetworkConfig,
+        spec: EnvironmentSpec,
+        *,
+        num_actions: int,
+        frame_stack: int,
+        dtype: tf.DType,
+        seed: int,
+    ) -> None:
+        """Creates all variables; `dtype` is the compute dtype. Raises ConfigError when spec and torso do not fit."""
+        super().__init__()
+        rng = np.random.default_rng(seed)
+        self._config = config
+        self._num_actions = num_actions
+        self._encoder = Encoder(config, spec, frame_stack, rng, dtype)
+        features = self._encoder.output_size + num_actions * config.previous_action + config.previous_reward
+        self._core: Core = Lstm(features, config.core_size, rng, dtype) if config.core == "lstm" else NoCore(features)
+        # Small logits: the first policy is close to uniform.
+        self._policy = Dense(self._core.output_size, num_actions, rng, dtype, 0.01)
+        self._baseline = Dense(self._core.output_size, 1, rng, dtype, 1.0)
+
+    @property
+    def stacked(self) -> tuple[bool, ...]:
+        """For each observation leaf, whether it is stacked."""
+        return self._encoder.stacked
+
+    @property
+    def core_state_sizes(self) -> tuple[int, ...]:
+        """Size of each vector of the recurrent state."""
+        return self._core.state_sizes
+
+    def __call__(self, inputs: NetworkInput, core_state: CoreState) -> NetworkOutput:
+        """Runs S steps from `core_state` ([B, size] float32 each); S must be known when tracing."""
+        steps = inputs.first.shape[1]
+        x = self._encoder(inputs.observation, inputs.first, inputs.stack_age)
+        x = self._with_previous(x, inputs)
+        x, core_state = self._core(x, inputs.first, core_state)
+        rows = tf.reshape(x, [-1, self._core.output_size])
+        logits = tf.cast(self._policy(rows), tf.float32)
+        baseline = tf.cast(self._baseline(rows), tf.float32)
+        return NetworkOutput(
+            tf.reshape(logits, [-1, steps, self._num_actions]), tf.reshape(baseline, [-1, steps]), core_state
+        )
+
+    def _with_previous(self, features: tf.Tensor, inputs: NetworkInput) -> tf.Tensor:
+        """Appends a_{t-1} and reward_t, zeros at FIRST, where configured."""
+        parts = [features]
+        if self._config.previous_action:
+            index = tf.where(inputs.first, -1, inputs.previous_action)
+            parts.append(tf.one_hot(index, self._num_actions, dtype=features.dtype))
+        if self._config.previous_reward:
+            reward = tf.where(inputs.first, 0.0, inputs.reward)
+            parts.append(tf.cast(reward, features.dtype)[:, :, tf.newaxis])
+        return tf.concat(parts, axis=-1) if len(parts) > 1 else features

@@ -1,0 +1,68 @@
+"""Dense and convolution layers: float32 variables, matrix work in the compute dtype, orthogonal initial kernels."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+RELU_SCALE = math.sqrt(2.0)
+
+
+def orthogonal(rng: np.random.Generator, shape: tuple[int, ...], scale: float) -> npt.NDArray[np.float32]:
+    """A kernel [..., inputs, outputs] whose matrix [... * inputs, outputs] is orthogonal, times `scale`."""
+    rows, columns = math.prod(shape[:-1]), shape[-1]
+    q, r = np.linalg.qr(rng.standard_normal((max(rows, columns), min(rows, columns))))
+    q *= np.sign(np.diag(r))
+    matrix = q if rows >= columns else q.T
+    return (scale * matrix).reshape(shape).astype(np.float32)
+
+
+class Dense(tf.Module):
+    """y = x W + b on the last axis."""
+
+    def __init__(self, inputs: int, outputs: int, rng: np.random.Generator, dtype: tf.DType, scale: float) -> None:
+        """`scale` is that of the initial kernel; `dtype` the compute dtype."""
+        super().__init__()
+        self._dtype = dtype
+        self.kernel = tf.Variable(orthogonal(rng, (inputs, outputs), scale), name="kernel")
+        self.bias = tf.Variable(tf.zeros([outputs]), name="bias")
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        """[rows, inputs] -> [rows, outputs] in the compute dtype."""
+        product = tf.matmul(tf.cast(x, self._dtype), tf.cast(self.kernel, self._dtype))
+        return tf.nn.bias_add(product, tf.cast(self.bias, self._dtype))
+
+
+class Conv(tf.Module):
+    """Two-dimensional convolution of [rows, height, width, channels]."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        size: int,
+        stride: int,
+        padding: str,
+        rng: np.random.Generator,
+        dtype: tf.DType,
+        *,
+        scale: float = RELU_SCALE,
+        input_scale: float = 1.0,
+    ) -> None:
+        """`input_scale` multiplies the inputs, at the price of scaling the kernel instead of every pixel."""
+        super().__init__()
+        self._stride = stride
+        self._padding = padding
+        self._dtype = dtype
+        self._input_scale = input_scale
+        self.kernel = tf.Variable(orthogonal(rng, (size, size, inputs, outputs), scale), name="kernel")
+        self.bias = tf.Variable(tf.zeros([outputs]), name="bias")
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        """[rows, height, width, inputs] -> [rows, height', width', outputs] in the compute dtype."""
+        kernel = tf.cast(self.kernel * self._input_scale, self._dtype)
+        product = tf.nn.conv2d(tf.cast(x, self._dtype), kernel, self._stride, self._padding)
+        return tf.nn.bias_add(product, tf.cast(self.bias, self._dtype))

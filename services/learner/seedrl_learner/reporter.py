@@ -1,0 +1,88 @@
+"""Where a run's numbers go: TensorBoard events, `metrics.jsonl`, `summary.json`, and the latest values for Status."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from seedrl_learner.bottleneck import STARTING, name_bottleneck
+from seedrl_learner.run import Run
+
+
+class Reporter:
+    """Turns windows of metrics into records. One thread at a time."""
+
+    def __init__(self, run: Run) -> None:
+        """Writes under the run's directory, unless the run only serves."""
+        self._run = run
+        self._directory: Path | None = None if run.serves_only else run.config.run_dir
+        self._writer: Any = None
+        self._began: tuple[float, int] | None = None
+        self.latest: dict[str, float] = {}
+        self.bottleneck = STARTING
+
+    def report(self, num_envs: int) -> dict[str, float]:
+        """Closes the metrics window and writes it out, at the current number of env steps."""
+        run = self._run
+        values = run.metrics.collect()
+        if self._began is None and values.get("env_steps_per_s", 0.0) > 0:
+            self._began = (time.time(), run.progress.env_steps)
+        values["learner/idle_share"] = 1.0 - values.pop("learner/busy_share", 0.0)
+        values["learner/num_envs"] = float(num_envs)
+        if run.machinery is not None:
+            values["frames_per_s"] = values.get("env_steps_per_s", 0.0) * run.machinery.spec.action_repeat
+            values["train/queue_unrolls"] = float(len(run.machinery.queue))
+        if run.progress.returns:
+            values["episode/mean_return_100"] = run.progress.mean_return
+        self.bottleneck = name_bottleneck(values)
+        self.latest = values
+        if run.machinery is not None and self._directory is not None:
+            self._write(self._directory, values)
+        return values
+
+    def write_summary(self) -> None:
+        """Writes `summary.json`: what the run came to, from its first step in this process."""
+        if self._directory is None:
+            return
+        run = self._run
+        began, steps = self._began or (time.time(), run.progress.env_steps)
+        seconds = time.time() - began
+        done = run.progress.env_steps - run.first_env_steps
+        mean_return = run.progress.mean_return
+        summary = {
+            "env_steps": run.progress.env_steps,
+            "frames": run.progress.env_steps * (run.machinery.spec.action_repeat if run.machinery else 1),
+            "env_steps_per_s": (run.progress.env_steps - steps) / seconds if seconds > 0 and done else 0.0,
+            "episodes": run.progress.episodes,
+            "mean_return": mean_return if run.progress.returns else None,
+            "policy_version": run.progress.policy_version,
+            "checkpoint": str(run.last_checkpoint) if run.last_checkpoint else None,
+            "run_dir": str(self._directory),
+            "seconds": time.time() - run.started,
+        }
+        (self._directory / "summary.json").write_text(json.dumps(summary) + "\n")
+
+    def _write(self, directory: Path, values: dict[str, float]) -> None:
+        progress = self._run.progress
+        record = {
+            "time": time.time(),
+            "env_steps": progress.env_steps,
+            "policy_version": progress.policy_version,
+            "episodes": progress.episodes,
+            "bottleneck": self.bottleneck,
+            **values,
+        }
+        with (directory / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        if not self._run.config.tensorboard:
+            return
+        if self._writer is None:
+            self._writer = tf.summary.create_file_writer(str(directory / "tensorboard"))
+        with self._writer.as_default(step=progress.env_steps):
+            for name, value in values.items():
+                tf.summary.scalar(name, value)
+        self._writer.flush()

@@ -1,0 +1,174 @@
+"""A run: puts agent, slots, unrolls, queue, inference, training and checkpoints together, once the spec is known."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import tensorflow as tf
+
+from seedrl_core import logs
+from seedrl_core.config import LearnerConfig
+from seedrl_core.errors import CheckpointError
+from seedrl_core.metrics import Metrics
+from seedrl_core.spec import EnvironmentSpec, check_same_spec
+from seedrl_learner import defaults
+from seedrl_learner.agents import make_agent
+from seedrl_learner.checkpoints import Checkpoints, CheckpointState, read_state, restore_variables
+from seedrl_learner.inference import Inference
+from seedrl_learner.optimization import Optimization
+from seedrl_learner.progress import Progress
+from seedrl_learner.slots import SlotPool
+from seedrl_learner.trainer import Trainer
+from seedrl_learner.unroll_queue import UnrollQueue
+from seedrl_learner.unrolls import UnrollLayout, UnrollStore
+
+_log = logs.get(__name__)
+
+
+class Machinery:
+    """Everything that depends on the environment's spec. Built in the inference thread; takes seconds."""
+
+    def __init__(self, config: LearnerConfig, spec: EnvironmentSpec, progress: Progress, metrics: Metrics) -> None:
+        """`config` may leave fields to the spec; `self.config` has them filled in.
+
+        Raises:
+          ConfigError: settings that contradict each other.
+        """
+        self.spec = spec
+        self.config = config = defaults.resolve(config, spec)
+        tf.keras.utils.set_random_seed(config.seed)
+        agent = make_agent(config, spec)
+        batch = config.batch_unrolls
+        limit = config.queue_unrolls
+        layout = UnrollLayout(
+            observation=spec.observation,
+            action=spec.action,
+            stacked=agent.stacked,
+            behaviour=tuple((item.name, item.dtype, item.shape) for item in agent.behaviour),
+            core_state_sizes=agent.core_state_sizes,
+            unroll_length=config.unroll_length,
+            overlap=agent.overlap,
+            frame_stack=config.frame_stack,
+        )
+        slots = SlotPool(config.max_envs)
+        # Rows being filled, waiting (see UnrollQueue's inequality) and in training.
+        num_rows = config.max_envs + (limit - 1 + min(config.max_batch_rows, config.max_envs)) + batch
+        store = UnrollStore(layout, config.max_envs, num_rows)
+        self.queue = UnrollQueue(limit)
+        self.agent = agent
+        self.optimization = Optimization(
+            config.optimizer, agent.network.trainable_variables, decay=config.total_env_steps > 0
+        )
+        self.inference = Inference(agent, spec, store, slots, self.queue, progress, metrics, config.seed)
+        self.trainer = Trainer(
+            agent,
+            self.optimization,
+            store,
+            self.queue,
+            progress,
+            metrics,
+            batch_unrolls=batch,
+            total_env_steps=config.total_env_steps,
+        )
+        _log.info("network_built", environment=spec.environment_id, parameters=self.num_parameters)
+
+    @property
+    def num_parameters(self) -> int:
+        """Trainable numbers of the network."""
+        return sum(int(tf.size(variable)) for variable in self.agent.network.trainable_variables)
+
+
+class Run:
+    """A run's state over its whole life, before and after the environment is known."""
+
+    def __init__(self, config: LearnerConfig) -> None:
+        """Finds the checkpoint to start from, if one is asked for.
+
+        Raises:
+          CheckpointError: it is missing or cannot be used.
+        """
+        self.config = config
+        self.progress = Progress()
+        self.metrics = Metrics()
+        self.started = time.time()
+        self.machinery: Machinery | None = None
+        self.last_checkpoint: Path | None = None
+        self._checkpoints = Checkpoints(config.run_dir / "checkpoints", config.keep_checkpoints)
+        self._start_from = self._find_checkpoint()
+        if self._start_from is not None:
+            self.build(self._start_from.spec)
+        self.first_env_steps = self.progress.env_steps
+
+    @property
+    def run_id(self) -> str:
+        """The name of the run's directory."""
+        return self.config.run_dir.name
+
+    @property
+    def serves_only(self) -> bool:
+        """True when nothing is trained."""
+        return self.config.mode == "serve"
+
+    @property
+    def spec(self) -> EnvironmentSpec | None:
+        """The environment, once a session or a checkpoint taught it."""
+        return self.machinery.spec if self.machinery else None
+
+    def build(self, spec: EnvironmentSpec) -> Machinery:
+        """The machinery for `spec`, built at the first call.
+
+        Raises:
+          SpecMismatch: it exists and is for another spec.
+        """
+        if self.machinery is not None:
+            check_same_spec(self.machinery.spec, spec)
+            return self.machinery
+        state = self._start_from
+        config = self.config
+        if state is not None and self.serves_only:
+            architecture = ("agent", "network", "frame_stack", "unroll_length", "vtrace")
+            config = config.model_copy(update={name: getattr(state.config, name) for name in architecture})
+        machinery = Machinery(config, spec, self.progress, self.metrics)
+        if state is not None:
+            restore_variables(state.path, self._trackables(machinery), partial=self.serves_only)
+            state.restore_progress(self.progress)
+            self.last_checkpoint = state.path
+            _log.info("checkpoint_restored", path=str(state.path), env_steps=state.env_steps)
+        self.machinery = machinery
+        return machinery
+
+    def save_checkpoint(self) -> Path:
+        """Writes a checkpoint between two updates.
+
+        Raises:
+          CheckpointError: nothing to save yet, or the disk refused.
+        """
+        machinery = self.machinery
+        if machinery is None or self.serves_only:
+            raise CheckpointError("there is nothing to save: the learner has no network yet, or only serves one")
+        with machinery.trainer.between_updates:
+            self.last_checkpoint = self._checkpoints.save(
+                self._trackables(machinery), self.progress, machinery.spec, machinery.config
+            )
+        return self.last_checkpoint
+
+    def _trackables(self, machinery: Machinery) -> dict[str, tf.Module]:
+        trackables: dict[str, tf.Module] = {"network": machinery.agent.network}
+        if not self.serves_only:
+            trackables["optimization"] = machinery.optimization
+        return trackables
+
+    def _find_checkpoint(self) -> CheckpointState | None:
+        if self.config.checkpoint is not None:
+            return read_state(self.config.checkpoint)
+        newest = self._checkpoints.newest()
+        if self.config.resume or self.serves_only:
+            if newest is None:
+                raise CheckpointError(f"no checkpoint in {self._checkpoints.directory}: there is nothing to start from")
+            return read_state(newest)
+        if newest is not None:
+            raise CheckpointError(
+                f"{self.config.run_dir} already has checkpoints: set learner.resume, or choose another learner.run_dir"
+            )
+        return None

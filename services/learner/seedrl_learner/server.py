@@ -1,0 +1,155 @@
+"""The life of the learner's process: listen, serve and train, finish in order."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from seedrl_core import logs
+from seedrl_core.address import Address
+from seedrl_core.config import LearnerConfig
+from seedrl_core.errors import AddressInUse, CheckpointError
+from seedrl_learner.reporter import Reporter
+from seedrl_learner.run import Run
+from seedrl_learner.service import LearnerService
+from seedrl_learner.servicer import LearnerServicer
+from seedrl_proto.v1 import inference_pb2 as inference
+from seedrl_proto.v1 import learner_pb2_grpc as learner_grpc
+
+_SERVICE = "seedrl_proto.v1.Learner"
+_log = logs.get(__name__)
+
+
+async def serve(config: LearnerConfig, stop: asyncio.Event) -> int:
+    """Runs the learner until it has made its env steps or `stop` is set; returns the exit code.
+
+    Raises:
+      AddressInUse, CheckpointError, ConfigError: before anything is served.
+    """
+    Address.parse(config.listen).ensure_free()
+    config.run_dir.mkdir(parents=True, exist_ok=True)
+    run = Run(config)
+    service = LearnerService(run)
+    reporter = Reporter(run)
+    servicer = LearnerServicer(service, reporter, stop.set)
+    server = _listen(config, servicer)
+    await server.start()
+    _log.info("learner_ready", listen=config.listen, run=run.run_id, mode=config.mode)
+    try:
+        complete = await _live(run, service, reporter, servicer, stop)
+        await _finish(run, service, reporter, servicer, complete)
+    finally:
+        await server.stop(grace=1.0)
+        service.close()
+    return 0
+
+
+def _listen(config: LearnerConfig, servicer: LearnerServicer) -> grpc.aio.Server:
+    server = grpc.aio.server(
+        options=[
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", config.max_message_bytes),
+            ("grpc.max_send_message_length", config.max_message_bytes),
+            ("grpc.keepalive_time_ms", 10_000),
+            ("grpc.keepalive_timeout_ms", 5_000),
+            ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+            ("grpc.keepalive_permit_without_calls", 1),
+        ]
+    )
+    learner_grpc.add_LearnerServicer_to_server(servicer, server)
+    checks = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    reflection.enable_server_reflection((_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    try:
+        server.add_insecure_port(config.listen)
+    except RuntimeError as error:
+        raise AddressInUse(f"cannot listen on {config.listen}: {error}") from error
+    for name in ("", _SERVICE):
+        asyncio.get_running_loop().create_task(checks.set(name, health_pb2.HealthCheckResponse.SERVING))
+    return server
+
+
+async def _live(
+    run: Run, service: LearnerService, reporter: Reporter, servicer: LearnerServicer, stop: asyncio.Event
+) -> bool:
+    """Serves until the run is complete (True) or `stop` is set (False); any part's error ends it with that error."""
+    async with asyncio.TaskGroup() as group:
+        background = [
+            group.create_task(_report(run, service, reporter)),
+            group.create_task(_save_checkpoints(run)),
+            group.create_task(_until_failure(servicer)),
+        ]
+        training = group.create_task(_train(run, service))
+        stopping = group.create_task(stop.wait())
+        await asyncio.wait((training, stopping), return_when=asyncio.FIRST_COMPLETED)
+        complete = training.done()
+        stopping.cancel()
+        if run.machinery is not None:
+            run.machinery.trainer.stop()
+        if run.serves_only or not service.built.is_set():
+            training.cancel()
+        await asyncio.wait((training,))
+        for task in background:
+            task.cancel()
+    return complete
+
+
+async def _train(run: Run, service: LearnerService) -> None:
+    """Trains once the network exists, in a thread; returns at the end of the run."""
+    await service.built.wait()
+    assert run.machinery is not None
+    if run.serves_only:
+        await asyncio.Event().wait()  # until cancelled
+    await asyncio.to_thread(run.machinery.trainer.run)
+
+
+async def _report(run: Run, service: LearnerService, reporter: Reporter) -> None:
+    while True:
+        await asyncio.sleep(run.config.log_every_s)
+        values = await asyncio.to_thread(reporter.report, service.num_envs)
+        _log.info(
+            "progress",
+            env_steps=run.progress.env_steps,
+            env_steps_per_s=round(values.get("env_steps_per_s", 0.0)),
+            mean_return=round(run.progress.mean_return, 2),
+            policy_version=run.progress.policy_version,
+            bottleneck=reporter.bottleneck,
+        )
+
+
+async def _save_checkpoints(run: Run) -> None:
+    """Saves every period; a full disk is an error line, not the end of the run."""
+    saved_version = -1
+    while True:
+        await asyncio.sleep(run.config.checkpoint_every_s)
+        if run.machinery is None or run.serves_only or run.progress.policy_version == saved_version:
+            continue
+        try:
+            await asyncio.to_thread(run.save_checkpoint)
+            saved_version = run.progress.policy_version
+        except CheckpointError as error:
+            _log.error("checkpoint_failed", error=str(error))
+
+
+async def _until_failure(servicer: LearnerServicer) -> None:
+    await servicer.failure
+
+
+async def _finish(
+    run: Run, service: LearnerService, reporter: Reporter, servicer: LearnerServicer, complete: bool
+) -> None:
+    """Answers what is in flight, saves, tells the brokers, writes the summary."""
+    service.stop_waiting()
+    try:
+        if run.machinery is not None and not run.serves_only:
+            await asyncio.to_thread(run.save_checkpoint)
+    finally:
+        await asyncio.to_thread(reporter.report, service.num_envs)
+        await asyncio.to_thread(reporter.write_summary)
+        code = inference.Drain.FINISHED if complete else inference.Drain.RESTARTING
+        reason = "training is complete" if complete else "the learner is stopping"
+        await servicer.drain(code, reason, run.config.drain_grace_s)
+    _log.info("learner_done", complete=complete, env_steps=run.progress.env_steps)

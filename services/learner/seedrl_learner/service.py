@@ -1,0 +1,265 @@
+"""The learner's sessions: opens, closes and ticks of every broker's link, and the operator's controls. Knows no gRPC.
+
+Session state is touched by the inference thread alone; coroutines hand it work and await the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from seedrl_core import codec, logs
+from seedrl_core.aio import tell_slow
+from seedrl_core.errors import BadRequest, ExpectedError, SpecMismatch
+from seedrl_learner.inference import SlotTick
+from seedrl_learner.run import Machinery, Run
+from seedrl_learner.slots import Slots
+from seedrl_proto.v1 import inference_pb2 as inference
+from seedrl_proto.v1 import learner_pb2 as learner
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_REMEMBERED_SESSIONS = 4096
+_log = logs.get(__name__)
+
+
+@dataclass
+class LastReply:
+    """The newest answered tick of a session and its answer, kept beyond the session's end."""
+
+    sequence: int
+    actions: bytes
+
+
+@dataclass(eq=False)
+class Session:
+    """An open session. `sequence` is that of the newest tick taken in, None before the first."""
+
+    session_id: bytes
+    actor_id: str
+    greedy: bool
+    slots: Slots
+    last_reply: LastReply | None
+
+    @property
+    def num_envs(self) -> int:
+        """Environments of the session."""
+        return len(self.slots)
+
+
+@dataclass(eq=False)
+class Link:
+    """One broker's stream and the sessions it carries, by the broker's numbers."""
+
+    peer: str
+    sessions: dict[int, Session] = field(default_factory=dict)
+
+
+class LearnerService:
+    """What the learner does for its brokers."""
+
+    def __init__(self, run: Run) -> None:
+        """Serves `run`."""
+        self.run = run
+        self.num_sessions = 0
+        self.num_envs = 0
+        self.built = asyncio.Event()
+        if run.machinery is not None:
+            self._announce(run.machinery, asyncio.get_running_loop())
+        self._executor = ThreadPoolExecutor(1, "inference")
+        self._open_links: dict[bytes, tuple[Link, int]] = {}
+        self._last_replies: OrderedDict[bytes, LastReply] = OrderedDict()
+        self._room = asyncio.Event()
+        self._admission = asyncio.Lock()
+
+    async def answer(self, link: Link, request: learner.BatchRequest) -> AsyncIterator[learner.Replies]:
+        """Yields the replies to a request: opens at once, ticks when there is room for the unrolls they may finish.
+
+        Back-pressure: waits while the queue of unrolls is full; the broker's credit stays spent meanwhile. Cancellation
+        leaves ticks that have already been taken in, so that a repeated one is still answered once.
+        """
+        opens = [item for item in request.requests if item.WhichOneof("kind") != "tick"]
+        ticks = [item for item in request.requests if item.WhichOneof("kind") == "tick"]
+        if opens:
+            loop = asyncio.get_running_loop()
+            replies = await self._in_thread(self._open_and_close, link, opens, loop)
+            yield learner.Replies(batch_id=request.batch_id, replies=replies)
+        if ticks:
+            async with self._admission:
+                await self._wait_for_room()
+                replies = await self._in_thread(self._tick, link, ticks)
+            yield learner.Replies(batch_id=request.batch_id, replies=replies, returns_credit=True)
+
+    async def disconnect(self, link: Link) -> None:
+        """Closes all sessions of a link that ended."""
+        await self._in_thread(self._close_all, link)
+
+    def stop_waiting(self) -> None:
+        """Lets ticks through that wait for room, since training has ended."""
+        if self.run.machinery is not None:
+            self.run.machinery.queue.close()
+
+    def close(self) -> None:
+        """Ends the inference thread after the work it has."""
+        self._executor.shutdown(wait=True)
+
+    async def _in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, lambda: function(*args, **kwargs))
+
+    async def _wait_for_room(self) -> None:
+        machinery = self.run.machinery
+        if machinery is None or self.run.serves_only:
+            return
+        while not machinery.queue.has_room:
+            self._room.clear()
+            if machinery.queue.has_room:
+                return
+            with self.run.metrics.busy("inference/blocked_share"):
+                await tell_slow(
+                    self._room.wait(), "room in the queue of unrolls: training is paused or slower than actors"
+                )
+
+    def _announce(self, machinery: Machinery, loop: asyncio.AbstractEventLoop) -> None:
+        machinery.queue.notify_room(lambda: loop.call_soon_threadsafe(self._room.set))
+        loop.call_soon_threadsafe(self.built.set)
+
+    # Below: the inference thread.
+
+    def _open_and_close(
+        self, link: Link, items: Sequence[learner.SessionRequest], loop: asyncio.AbstractEventLoop
+    ) -> list[learner.SessionReply]:
+        replies = []
+        for item in items:
+            if item.WhichOneof("kind") == "open":
+                replies.append(self._open(link, item.session, item.open, loop))
+            elif item.session in link.sessions:
+                self._close(link, item.session)
+        return replies
+
+    def _open(
+        self, link: Link, number: int, hello: inference.Hello, loop: asyncio.AbstractEventLoop
+    ) -> learner.SessionReply:
+        try:
+            spec = codec.check_hello(hello)
+            greedy = hello.role == inference.ROLE_EVAL
+            if self.run.serves_only and not greedy:
+                raise SpecMismatch("this learner only serves: expected role ROLE_EVAL, got ROLE_TRAIN")
+            if number in link.sessions:
+                raise BadRequest(f"session {number} is open already")
+            known = self.run.machinery is not None
+            machinery = self.run.build(spec)
+            if not known:
+                self._announce(machinery, loop)
+            if hello.session_id in self._open_links:
+                self._close(*self._open_links[hello.session_id])
+            slots = machinery.inference.open(hello.num_envs)
+        except ExpectedError as error:
+            return _error_reply(number, error)
+        last_reply = self._last_replies.pop(hello.session_id, None)
+        link.sessions[number] = Session(hello.session_id, hello.actor_id, greedy, slots, last_reply)
+        self._open_links[hello.session_id] = (link, number)
+        self._count(1, hello.num_envs)
+        _log.info("session_opened", actor_id=hello.actor_id, num_envs=hello.num_envs, session=hello.session_id.hex())
+        welcome = inference.Welcome(run_id=self.run.run_id, policy_version=self.run.progress.policy_version)
+        return learner.SessionReply(session=number, welcome=welcome)
+
+    def _close(self, link: Link, number: int) -> None:
+        session = link.sessions.pop(number)
+        assert self.run.machinery is not None
+        self.run.machinery.inference.close(session.slots)
+        del self._open_links[session.session_id]
+        if session.last_reply is not None:
+            self._last_replies[session.session_id] = session.last_reply
+            while len(self._last_replies) > _REMEMBERED_SESSIONS:
+                self._last_replies.popitem(last=False)
+        self._count(-1, -session.num_envs)
+        _log.info("session_closed", actor_id=session.actor_id, session=session.session_id.hex())
+
+    def _close_all(self, link: Link) -> None:
+        for number in list(link.sessions):
+            self._close(link, number)
+
+    def _count(self, sessions: int, envs: int) -> None:
+        self.num_sessions += sessions
+        self.num_envs += envs
+
+    def _tick(self, link: Link, items: Sequence[learner.SessionRequest]) -> list[learner.SessionReply]:
+        """Answers each tick: with new actions, with the last ones if it is a repeated tick, or with an error."""
+        replies: list[learner.SessionReply] = []
+        new: list[tuple[int, Session, codec.TickArrays]] = []
+        seen: set[int] = set()
+        for item in items:
+            try:
+                session = link.sessions.get(item.session)
+                if session is None:
+                    raise BadRequest("the session is not open")
+                if item.session in seen:
+                    raise BadRequest("expected one tick of a session in a request, got two")
+                seen.add(item.session)
+                tick = self._decode(session, item.tick)
+            except BadRequest as error:
+                new = [entry for entry in new if entry[0] != item.session]
+                if item.session in link.sessions:
+                    self._close(link, item.session)
+                replies.append(_error_reply(item.session, error))
+                continue
+            if session.last_reply is not None and tick.sequence == session.last_reply.sequence:
+                replies.append(learner.SessionReply(session=item.session, actions=session.last_reply.actions))
+            else:
+                new.append((item.session, session, tick))
+        if new:
+            replies.extend(self._infer(new))
+        return replies
+
+    def _decode(self, session: Session, serialized: bytes) -> codec.TickArrays:
+        assert self.run.machinery is not None
+        try:
+            message = inference.Tick.FromString(serialized)
+        except DecodeError as error:
+            raise BadRequest(f"tick: expected a serialized Tick, got {len(serialized)} bytes that are none") from error
+        tick = codec.decode_tick(message, self.run.machinery.spec, session.num_envs)
+        last = session.last_reply
+        if last is not None and tick.sequence not in (last.sequence, last.sequence + 1):
+            raise BadRequest(
+                f"tick.sequence: expected {last.sequence + 1} (or {last.sequence} again), got {tick.sequence}"
+            )
+        return tick
+
+    def _infer(self, ticks: Sequence[tuple[int, Session, codec.TickArrays]]) -> list[learner.SessionReply]:
+        assert self.run.machinery is not None
+        metrics = self.run.metrics
+        version = self.run.progress.policy_version
+        with metrics.busy("learner/busy_share"):
+            actions = self.run.machinery.inference.run([SlotTick(s.slots, tick, s.greedy) for _, s, tick in ticks])
+        metrics.observe("inference/batch_rows", sum(session.num_envs for _, session, _ in ticks))
+        replies = []
+        for (number, session, tick), action in zip(ticks, actions, strict=True):
+            encoded = codec.encode_actions(tick.sequence, action, version).SerializeToString()
+            session.last_reply = LastReply(tick.sequence, encoded)
+            replies.append(learner.SessionReply(session=number, actions=encoded))
+            self._record(session, tick)
+        return replies
+
+    def _record(self, session: Session, tick: codec.TickArrays) -> None:
+        metrics = self.run.metrics
+        metrics.observe("environment/step_ms", tick.env_ms)
+        group = "evaluation" if session.greedy else "episode"
+        for episode in tick.episodes:
+            if not session.greedy:
+                self.run.progress.add_episode(episode.episode_return)
+            metrics.observe(f"{group}/return", episode.episode_return)
+            metrics.observe(f"{group}/length_steps", episode.length)
+            for name, value in episode.info.items():
+                metrics.observe(f"{group}/info/{name}", value)
+
+
+def _error_reply(number: int, error: ExpectedError) -> learner.SessionReply:
+    return learner.SessionReply(session=number, error=learner.SessionError(code=error.status, message=str(error)))

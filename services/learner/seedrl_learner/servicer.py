@@ -1,0 +1,162 @@
+"""The learner's gRPC edge, between gRPC streams and `LearnerService`: the one place that turns errors into statuses."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from seedrl_core import logs
+from seedrl_core.codec import spec_to_proto
+from seedrl_core.errors import ExpectedError
+from seedrl_learner.reporter import Reporter
+from seedrl_learner.service import LearnerService, Link
+from seedrl_proto.v1 import inference_pb2 as inference
+from seedrl_proto.v1 import learner_pb2 as learner
+from seedrl_proto.v1 import learner_pb2_grpc as learner_grpc
+
+_MAX_UNANSWERED = 64  # requests of one link, those without ticks included
+_STATUS = {code.value[0]: code for code in grpc.StatusCode}
+_log = logs.get(__name__)
+
+
+class LearnerServicer(learner_grpc.LearnerServicer):
+    """`Learner` of the proto."""
+
+    def __init__(self, service: LearnerService, reporter: Reporter, shut_down: Callable[[], None]) -> None:
+        """`shut_down` is called when an operator ends the run."""
+        self._service = service
+        self._reporter = reporter
+        self._shut_down = shut_down
+        self._streams: dict[Link, _Stream] = {}
+        self._none_left = asyncio.Event()
+        self._none_left.set()
+        # Resolved with the first bug met while serving; the process ends with it.
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def Infer(self, _: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        """One broker's link. Cancellation, which is how gRPC tells that the peer is gone, closes its sessions."""
+        link = Link(context.peer())
+        stream = self._streams[link] = _Stream(context)
+        self._none_left.clear()
+        _log.info("broker_connected", peer=link.peer)
+        try:
+            await stream.write(learner.BatchReply(link_welcome=self._link_welcome()))
+            await self._serve(link, stream)
+        except* ExpectedError as group:
+            _log.warning("link_refused", peer=link.peer, error=str(group.exceptions[0]))
+        except* Exception as group:
+            if not self.failure.done():
+                self.failure.set_exception(group)
+            raise
+        finally:
+            del self._streams[link]
+            if not self._streams:
+                self._none_left.set()
+            await self._service.disconnect(link)
+            _log.info("broker_disconnected", peer=link.peer)
+
+    async def drain(self, code: inference.Drain.Code, reason: str, grace_s: float) -> None:
+        """Tells every broker, and waits up to `grace_s` seconds for them to leave."""
+        message = learner.BatchReply(drain=inference.Drain(code=code, reason=reason))
+        await asyncio.gather(*(stream.write(message) for stream in self._streams.values()))
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._none_left.wait()
+        except TimeoutError:
+            _log.warning("brokers_still_connected", count=len(self._streams), waited_s=grace_s)
+
+    async def Status(self, request: learner.StatusRequest, context: Any) -> learner.StatusReply:
+        """The run now."""
+        run, service, reporter = self._service.run, self._service, self._reporter
+        spec = run.spec
+        return learner.StatusReply(
+            run_id=run.run_id,
+            state=self._state(),
+            spec=spec_to_proto(spec) if spec else None,
+            env_steps=run.progress.env_steps,
+            total_env_steps=run.config.total_env_steps,
+            frames=run.progress.env_steps * (spec.action_repeat if spec else 1),
+            policy_version=run.progress.policy_version,
+            sessions=service.num_sessions,
+            num_envs=service.num_envs,
+            episodes=run.progress.episodes,
+            mean_return=run.progress.mean_return,
+            last_checkpoint=str(run.last_checkpoint or ""),
+            bottleneck=reporter.bottleneck,
+            metrics={name: value for name, value in reporter.latest.items() if math.isfinite(value)},
+        )
+
+    async def Checkpoint(self, request: learner.CheckpointRequest, context: Any) -> learner.CheckpointReply:
+        """Saves now; waits for the current update and the disk."""
+        try:
+            path = await asyncio.to_thread(self._service.run.save_checkpoint)
+        except ExpectedError as error:
+            await context.abort(_STATUS[error.status], str(error))
+        return learner.CheckpointReply(path=str(path))
+
+    async def SetTraining(self, request: learner.SetTrainingRequest, context: Any) -> learner.SetTrainingReply:
+        """Pauses or resumes; FAILED_PRECONDITION before the first session."""
+        machinery = self._service.run.machinery
+        if machinery is None or self._service.run.serves_only:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "the learner is not training")
+        else:
+            machinery.trainer.set_enabled(request.enabled)
+        return learner.SetTrainingReply()
+
+    async def Shutdown(self, request: learner.ShutdownRequest, context: Any) -> learner.ShutdownReply:
+        """Answers at once; the process ends in order after it."""
+        _log.info("shutdown_requested", reason=request.reason)
+        self._shut_down()
+        return learner.ShutdownReply()
+
+    async def _serve(self, link: Link, stream: _Stream) -> None:
+        unanswered = asyncio.Semaphore(_MAX_UNANSWERED)
+        async with asyncio.TaskGroup() as group:
+            while (request := await stream.read()) is not None:
+                await unanswered.acquire()
+                task = group.create_task(self._answer(link, stream, request))
+                task.add_done_callback(lambda _: unanswered.release())
+
+    async def _answer(self, link: Link, stream: _Stream, request: learner.BatchRequest) -> None:
+        async for replies in self._service.answer(link, request):
+            await stream.write(learner.BatchReply(replies=replies))
+
+    def _link_welcome(self) -> learner.LinkWelcome:
+        config = self._service.run.config
+        return learner.LinkWelcome(
+            credits=config.inference_credits,
+            run_id=self._service.run.run_id,
+            max_batch_rows=config.max_batch_rows,
+            max_message_bytes=config.max_message_bytes,
+        )
+
+    def _state(self) -> str:
+        machinery = self._service.run.machinery
+        if machinery is None:
+            return "waiting for a first session"
+        if self._service.run.serves_only:
+            return "serving"
+        return "training" if machinery.trainer.enabled else "paused"
+
+
+class _Stream:
+    """Reads and writes of one stream; writes from several tasks take turns, and end quietly when the peer has gone."""
+
+    def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        self._context = context
+        self._writing = asyncio.Lock()
+
+    async def read(self) -> learner.BatchRequest | None:
+        """The next request; None when the peer has said all."""
+        request = await self._context.read()
+        return None if request is grpc.aio.EOF else request
+
+    async def write(self, reply: learner.BatchReply) -> None:
+        """Sends; waits while the transport's window is full."""
+        async with self._writing:
+            if not self._context.done():
+                await self._context.write(reply)

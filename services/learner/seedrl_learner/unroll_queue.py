@@ -1,0 +1,72 @@
+"""The bounded queue of finished unrolls between inference and training: where back-pressure comes from."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+
+class UnrollQueue:
+    """First in, first out, of the storage rows of finished unrolls.
+
+    Flow control: the ticks of an inference batch are taken in only while
+
+        waiting < limit,
+
+    and may then finish at most one unroll for each of their R rows, so at any time
+
+        waiting <= limit - 1 + R,    R = environments of one inference batch.
+
+    Otherwise the reply to the batch waits, its actors wait for their actions, and nothing else grows. An unroll thus
+    waits for at most ceil((limit - 1 + R) / B) training updates of B unrolls, which bounds the policy lag.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """`limit` is the number of waiting unrolls at which inference stops taking ticks in."""
+        self.limit = limit
+        self._rows: deque[int] = deque()
+        self._changed = threading.Condition()
+        self._on_room: Callable[[], None] | None = None
+        self._closed = False
+
+    def __len__(self) -> int:
+        """Unrolls waiting."""
+        return len(self._rows)
+
+    @property
+    def has_room(self) -> bool:
+        """True while ticks may be taken in."""
+        return self._closed or len(self._rows) < self.limit
+
+    def notify_room(self, callback: Callable[[], None]) -> None:
+        """`callback` is called, in the training thread, each time unrolls were taken out."""
+        self._on_room = callback
+
+    def put(self, rows: Sequence[int]) -> bool:
+        """Adds finished unrolls, and never blocks (see the inequality); False after `close`, when nobody wants them."""
+        with self._changed:
+            if self._closed:
+                return False
+            self._rows.extend(rows)
+            self._changed.notify_all()
+        return True
+
+    def take(self, count: int, timeout_s: float) -> list[int] | None:
+        """The `count` oldest unrolls; None when there are not that many within `timeout_s`, or after `close`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or len(self._rows) >= count, timeout_s)
+            if self._closed or len(self._rows) < count:
+                return None
+            taken = [self._rows.popleft() for _ in range(count)]
+        if self._on_room is not None:
+            self._on_room()
+        return taken
+
+    def close(self) -> None:
+        """Wakes everybody: training gets None, inference always has room (its unrolls are no longer trained on)."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._on_room is not None:
+            self._on_room()
