@@ -91,7 +91,7 @@ async def _stop_without_parent(stop: asyncio.Event) -> None:
     parent = os.environ.get(PARENT_PID)
     if parent is None:
         return
-    while os.getppid() == int(parent):
+    while os.getppid() == int(parent):  # noqa: ASYNC110 - the kernel sets no asyncio.Event
         await asyncio.sleep(_PARENT_CHECK_S)
     _log.warning("stopping", reason="the process that started this one is gone")
     stop.set()

@@ -51,6 +51,7 @@ class AtariConfig(_Model):
     fire_reset: bool = Field(False, description="press FIRE after a reset in games that wait for it")
     episodic_life: bool = Field(False, description="a lost life ends the episode for training")
     max_episode_frames: Positive = Field(108_000, description="emulator frames after which a game is truncated")
+    threads: int = Field(0, ge=0, description="emulator threads a session; 0: cores divided by sessions")
 
 
 class ActorConfig(_Model):
@@ -71,6 +72,8 @@ class ActorConfig(_Model):
     )
     results: Path | None = Field(None, description="file that gets one JSON line an episode")
     peer_timeout_s: Seconds = Field(300.0, description="give up when broker or learner are away this long, seconds")
+    env_timeout_s: Seconds = Field(60.0, description="warn, with the stack, about a step that takes this long, seconds")
+    env_restarts: int = Field(10, ge=0, description="times an environment that raises is built anew before giving up")
     atari: AtariConfig = AtariConfig()
 
 
@@ -96,6 +99,9 @@ class NetworkConfig(_Model):
         None, description="None: by the observation space"
     )
     mlp_sizes: tuple[Positive, ...] = Field((64, 64), description="hidden units a layer of the mlp torso")
+    separate_baseline: bool | None = Field(
+        None, description="the baseline has a torso of its own; None: only with the mlp torso"
+    )
     core: Literal["none", "lstm"] = Field("none", description="recurrent core")
     core_size: Positive = Field(256, description="units of the core")
     previous_action: bool = Field(False, description="feed the previous action, one-hot")

@@ -23,7 +23,7 @@ class SeedrlError(Exception):
 
     Attributes:
       status: the gRPC status code that carries it over the wire.
-      exit_code: of a process that ends with it: 2 when trying again cannot help before somebody changes something, else 1.
+      exit_code: of a process that ends with it; 2 when another try cannot help until somebody changes something.
     """
 
     status: int = 13

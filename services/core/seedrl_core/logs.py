@@ -29,4 +29,4 @@ def configure(service: str, **bound: Any) -> None:
 
 def get(name: str) -> Any:
     """The logger of a module."""
-    return structlog.get_logger(logger=name)
+    return structlog.get_logger(module=name.rsplit(".", 1)[-1])

@@ -1,0 +1,1 @@
+"""The `seedrl` command: local runs, evaluation, status. It starts services as processes, imports none."""

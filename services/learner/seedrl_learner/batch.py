@@ -1,4 +1,4 @@
-"""What flows between storage and agents, as tensors: one step for inference, whole unrolls for training. No logic here."""
+"""What flows between storage and agents, as tensors: one step for inference, whole unrolls for training."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,7 @@ class Checkpoints:
         Raises:
           CheckpointError: the disk refused; earlier checkpoints are untouched.
         """
+        progress = replace(progress)  # inference goes on counting
         final = self.directory / f"{_PREFIX}{progress.env_steps:012d}"
         temporary = self.directory / f".tmp-{final.name}-{os.getpid()}"
         try:

@@ -1,4 +1,7 @@
-"""How TensorFlow runs: settings that must precede its import, and the dtype of matrix work. Imports TensorFlow only when called."""
+"""How TensorFlow runs: settings that must precede its import, and the dtype of matrix work.
+
+Importing this module does not import TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def configure_tensorflow() -> None:
 
 
 def compute_dtype(config: LearnerConfig) -> Literal["float32", "bfloat16"]:
-    """The dtype of matrix work. "auto": bfloat16 for convolutions where the hardware multiplies it natively, else float32."""
+    """The dtype of matrix work; "auto" means bfloat16 for convolutions where the hardware is fast at it."""
     if config.compute_dtype != "auto":
         return config.compute_dtype
     # An mlp gains nothing, and its inputs would keep only three digits.

@@ -1,4 +1,4 @@
-"""Fills what the configuration leaves open by the spaces of the environment, so that training works without any setting."""
+"""Fills what the configuration leaves open by the spaces of the environment: training works without any setting."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ IMAGE = Defaults(
 VECTOR = Defaults(
     torso="mlp",
     unroll_length=20,
-    batch_unrolls=16,
+    batch_unrolls=8,
     learning_rate=1e-3,
     max_gradient_norm=0.5,
     entropy_cost=0.01,
@@ -45,10 +45,11 @@ VECTOR = Defaults(
 def resolve(config: LearnerConfig, spec: EnvironmentSpec) -> LearnerConfig:
     """`config` with every None replaced; what is set stays."""
     default = IMAGE if any(map(is_image, spec.observation)) else VECTOR
+    torso = config.network.torso or default.torso
     batch_unrolls = config.batch_unrolls or default.batch_unrolls
     return config.model_copy(
         update={
-            "network": _fill(config.network, torso=default.torso),
+            "network": _fill(config.network, torso=torso, separate_baseline=torso == "mlp"),
             "optimizer": _fill(
                 config.optimizer, learning_rate=default.learning_rate, max_gradient_norm=default.max_gradient_norm
             ),

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from seedrl_core.codec import TickArrays
 from seedrl_core.metrics import Metrics
-from seedrl_core.spec import Array, EnvironmentSpec
+from seedrl_core.spec import Array, EnvironmentSpec, TensorSpec
 from seedrl_learner.agents.base import Agent
 from seedrl_learner.batch import StepInput
 from seedrl_learner.progress import Progress
@@ -115,7 +116,7 @@ class Inference:
         finished = self._store.complete(tick.slots, action, behaviour, core_state, version)
         if tick.greedy or not self._queue.put(finished):
             self._store.release(finished)
-        if tick.greedy:
+        if tick.greedy or self._queue.is_closed:
             return
         steps = len(tick.slots) - int(np.count_nonzero(step.first))
         self._progress.env_steps += steps
@@ -131,46 +132,56 @@ class Inference:
                 return array
             return np.concatenate([array, np.full((padding, *array.shape[1:]), value, array.dtype)])
 
+        step_input = StepInput(
+            observation=tuple(map(padded, inputs.observation)),
+            reward=padded(inputs.reward),
+            first=padded(inputs.first, 1),
+            previous_action=tuple(map(padded, inputs.previous_action)),
+            stack_age=padded(inputs.stack_age),
+        )
         self._batches += 1
+        seed = np.array([self._seed, self._batches], np.int32)
         with self._metrics.busy("inference/busy_share"):
-            outputs = self._step(
-                padded(slots, self._padding_slot),
-                tuple(map(padded, inputs.observation)),
-                padded(inputs.reward),
-                padded(inputs.first, 1),
-                tuple(map(padded, inputs.previous_action)),
-                padded(inputs.stack_age),
-                padded(greedy),
-                np.array([self._seed, self._batches], np.int32),
-            )
+            outputs = self._step(padded(slots, self._padding_slot), step_input, padded(greedy), seed)
             action, behaviour, core_state = ([part.numpy()[:rows] for part in group] for group in outputs)
         return action, behaviour, core_state
 
-    def _make_step(self, spec: EnvironmentSpec) -> Callable[..., tuple[tuple[tf.Tensor, ...], ...]]:
-        agent, variables, layout = self._agent, self._core_state, self._store.layout
+    def _make_step(self, spec: EnvironmentSpec) -> Callable[..., Any]:
+        """The traced step: core state from the device, policy, core state back to the device."""
+        agent, variables = self._agent, self._core_state
 
-        def step(slots, observation, reward, first, previous_action, stack_age, greedy, seed):  # type: ignore[no-untyped-def]
+        def step(
+            slots: tf.Tensor, inputs: StepInput, greedy: tf.Tensor, seed: tf.Tensor
+        ) -> tuple[tuple[tf.Tensor, ...], ...]:
             before = tuple(tf.gather(variable, slots) for variable in variables)
-            inputs = StepInput(observation, reward, first, previous_action, stack_age)
             output = agent.act(inputs, before, greedy, seed)
             for variable, state in zip(variables, output.core_state, strict=True):
                 variable.scatter_update(tf.IndexedSlices(state, slots))
             return output.action, output.behaviour, before
 
-        def leaf_signature(shape: tuple[int, ...], dtype: np.dtype, frames: int = 1) -> tf.TensorSpec:  # type: ignore[type-arg]
-            return tf.TensorSpec([None, *([frames] if frames > 1 else []), *shape], dtype.type)
-
         signature = [
             tf.TensorSpec([None], tf.int32),
-            tuple(leaf_signature(x.shape, x.dtype, layout.history(i) + 1) for i, x in enumerate(spec.observation)),
-            tf.TensorSpec([None], tf.float32),
-            tf.TensorSpec([None], tf.bool),
-            tuple(leaf_signature(x.shape, x.dtype) for x in spec.action),
-            tf.TensorSpec([None], tf.int32),
+            self._input_signature(spec),
             tf.TensorSpec([None], tf.bool),
             tf.TensorSpec([2], tf.int32),
         ]
-        return tf.function(step, input_signature=signature)
+        traced: Callable[..., Any] = tf.function(step, input_signature=signature, autograph=False)
+        return traced
+
+    def _input_signature(self, spec: EnvironmentSpec) -> StepInput:
+        """StepInput of any number of rows, so that nothing retraces."""
+
+        def rows(leaf: TensorSpec, frames: int = 1) -> tf.TensorSpec:
+            return tf.TensorSpec([None, *([frames] if frames > 1 else []), *leaf.shape], leaf.dtype.name)
+
+        history = self._store.layout.history
+        return StepInput(
+            observation=tuple(rows(leaf, history(i) + 1) for i, leaf in enumerate(spec.observation)),
+            reward=tf.TensorSpec([None], tf.float32),
+            first=tf.TensorSpec([None], tf.bool),
+            previous_action=tuple(rows(leaf) for leaf in spec.action),
+            stack_age=tf.TensorSpec([None], tf.int32),
+        )
 
 
 def _concatenate(steps: Sequence[StepArrays]) -> StepArrays:

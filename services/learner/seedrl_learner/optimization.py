@@ -18,7 +18,8 @@ class Optimization(tf.Module):
     def __init__(self, config: OptimizerConfig, variables: Sequence[tf.Variable]) -> None:
         """Takes a resolved configuration and the variables to train."""
         super().__init__()
-        assert config.learning_rate is not None and config.max_gradient_norm is not None, "configuration not resolved"
+        assert config.learning_rate is not None, "configuration not resolved"
+        assert config.max_gradient_norm is not None, "configuration not resolved"
         self._config = config
         self._learning_rate = config.learning_rate
         self._max_gradient_norm = config.max_gradient_norm
@@ -47,7 +48,9 @@ class Optimization(tf.Module):
         learning_rate = self._learning_rate * (1.0 - fraction) if self._config.decay else self._learning_rate
         learning_rate = tf.convert_to_tensor(learning_rate, tf.float32)
         update = self._adam if self._config.name == "adam" else self._rmsprop
-        step = tf.cast(self.updates.assign_add(1), tf.float32)
+        # Nothing is written before the norm has been checked.
+        with tf.control_dependencies([norm]):
+            step = tf.cast(self.updates.assign_add(1), tf.float32)
         for variable, momentum, mean_square, gradient in zip(
             self._variables, self.momentum, self.mean_square, gradients, strict=True
         ):

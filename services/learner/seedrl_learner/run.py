@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from seedrl_core import logs
 from seedrl_core.config import LearnerConfig
-from seedrl_core.errors import CheckpointError
+from seedrl_core.errors import CheckpointError, ConfigError
 from seedrl_core.metrics import Metrics
 from seedrl_core.spec import EnvironmentSpec, check_same_spec
 from seedrl_learner import defaults
@@ -37,10 +37,11 @@ class Machinery:
         """
         self.spec = spec
         self.config = config = defaults.resolve(config, spec)
-        tf.keras.utils.set_random_seed(config.seed)
         agent = make_agent(config, spec)
-        batch = config.batch_unrolls
-        limit = config.queue_unrolls
+        batch, limit = config.batch_unrolls, config.queue_unrolls
+        assert batch and limit and config.unroll_length and config.frame_stack, "configuration not resolved"
+        if limit < batch:
+            raise ConfigError(f"learner.queue_unrolls: expected at least batch_unrolls={batch}, got {limit}")
         layout = UnrollLayout(
             observation=spec.observation,
             action=spec.action,
@@ -57,9 +58,7 @@ class Machinery:
         store = UnrollStore(layout, config.max_envs, num_rows)
         self.queue = UnrollQueue(limit)
         self.agent = agent
-        self.optimization = Optimization(
-            config.optimizer, agent.network.trainable_variables, decay=config.total_env_steps > 0
-        )
+        self.optimization = Optimization(config.optimizer, agent.network.trainable_variables)
         self.inference = Inference(agent, spec, store, slots, self.queue, progress, metrics, config.seed)
         self.trainer = Trainer(
             agent,
@@ -72,6 +71,11 @@ class Machinery:
             total_env_steps=config.total_env_steps,
         )
         _log.info("network_built", environment=spec.environment_id, parameters=self.num_parameters)
+
+    @property
+    def takes_ticks(self) -> bool:
+        """False while ticks must wait: the queue is full, or all env steps are made and the run is about to end."""
+        return self.queue.is_closed or (self.queue.has_room and not self.trainer.is_complete)
 
     @property
     def num_parameters(self) -> int:

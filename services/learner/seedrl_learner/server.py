@@ -59,7 +59,7 @@ def _listen(config: LearnerConfig, servicer: LearnerServicer) -> grpc.aio.Server
             ("grpc.keepalive_permit_without_calls", 1),
         ]
     )
-    learner_grpc.add_LearnerServicer_to_server(servicer, server)
+    learner_grpc.add_LearnerServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     checks = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     reflection.enable_server_reflection((_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)

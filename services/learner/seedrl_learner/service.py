@@ -92,14 +92,17 @@ class LearnerService:
             replies = await self._in_thread(self._open_and_close, link, opens, loop)
             yield learner.Replies(batch_id=request.batch_id, replies=replies)
         if ticks:
-            async with self._admission:
-                await self._wait_for_room()
+            if all(self._is_greedy(link, item.session) for item in ticks):
                 replies = await self._in_thread(self._tick, link, ticks)
+            else:
+                async with self._admission:
+                    await self._wait_for_room()
+                    replies = await self._in_thread(self._tick, link, ticks)
             yield learner.Replies(batch_id=request.batch_id, replies=replies, returns_credit=True)
 
-    async def disconnect(self, link: Link) -> None:
-        """Closes all sessions of a link that ended."""
-        await self._in_thread(self._close_all, link)
+    def disconnect(self, link: Link) -> asyncio.Future[None]:
+        """Closes all sessions of a link that ended; happens whether or not the result is awaited."""
+        return asyncio.get_running_loop().run_in_executor(self._executor, self._close_all, link)
 
     def stop_waiting(self) -> None:
         """Lets ticks through that wait for room, since training has ended."""
@@ -114,13 +117,18 @@ class LearnerService:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._executor, lambda: function(*args, **kwargs))
 
+    @staticmethod
+    def _is_greedy(link: Link, number: int) -> bool:
+        session = link.sessions.get(number)
+        return session is not None and session.greedy
+
     async def _wait_for_room(self) -> None:
         machinery = self.run.machinery
         if machinery is None or self.run.serves_only:
             return
-        while not machinery.queue.has_room:
+        while not machinery.takes_ticks:
             self._room.clear()
-            if machinery.queue.has_room:
+            if machinery.takes_ticks:
                 return
             with self.run.metrics.busy("inference/blocked_share"):
                 await tell_slow(

@@ -49,14 +49,14 @@ class LearnerServicer(learner_grpc.LearnerServicer):
         except* ExpectedError as group:
             _log.warning("link_refused", peer=link.peer, error=str(group.exceptions[0]))
         except* Exception as group:
-            if not self.failure.done():
-                self.failure.set_exception(group)
+            self._fail(group)
             raise
         finally:
+            # No await here: the coroutine of a cancelled call would never come back from it.
             del self._streams[link]
             if not self._streams:
                 self._none_left.set()
-            await self._service.disconnect(link)
+            self._service.disconnect(link).add_done_callback(self._fail_with)
             _log.info("broker_disconnected", peer=link.peer)
 
     async def drain(self, code: inference.Drain.Code, reason: str, grace_s: float) -> None:
@@ -112,6 +112,14 @@ class LearnerServicer(learner_grpc.LearnerServicer):
         _log.info("shutdown_requested", reason=request.reason)
         self._shut_down()
         return learner.ShutdownReply()
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.failure.done():
+            self.failure.set_exception(error)
+
+    def _fail_with(self, done: asyncio.Future[None]) -> None:
+        if not done.cancelled() and (error := done.exception()) is not None:
+            self._fail(error)
 
     async def _serve(self, link: Link, stream: _Stream) -> None:
         unanswered = asyncio.Semaphore(_MAX_UNANSWERED)

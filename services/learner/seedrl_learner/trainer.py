@@ -46,7 +46,7 @@ class Trainer:
         self._stop = threading.Event()
         self._enabled = threading.Event()
         self._enabled.set()
-        self._update = tf.function(self._update_variables, reduce_retracing=True)
+        self._update = tf.function(self._update_variables, autograph=False)
         # Held during an update: whoever else holds it sees variables, optimizer and counters of one policy version.
         self.between_updates = threading.Lock()
 
@@ -101,7 +101,7 @@ class Trainer:
         with tf.GradientTape() as tape:
             loss, scalars = self._agent.loss(batch)
         gradients = tape.gradient(loss, variables)
-        return scalars | self._optimization.apply(gradients, variables, fraction)
+        return scalars | self._optimization.apply(gradients, fraction)
 
 
 def _to_tensors(arrays: UnrollArrays) -> UnrollBatch:

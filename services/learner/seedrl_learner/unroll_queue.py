@@ -27,7 +27,7 @@ class UnrollQueue:
         self.limit = limit
         self._rows: deque[int] = deque()
         self._changed = threading.Condition()
-        self._on_room: Callable[[], None] | None = None
+        self._on_room: Callable[[], object] | None = None
         self._closed = False
 
     def __len__(self) -> int:
@@ -39,7 +39,12 @@ class UnrollQueue:
         """True while ticks may be taken in."""
         return self._closed or len(self._rows) < self.limit
 
-    def notify_room(self, callback: Callable[[], None]) -> None:
+    @property
+    def is_closed(self) -> bool:
+        """True once nobody trains any more."""
+        return self._closed
+
+    def notify_room(self, callback: Callable[[], object]) -> None:
         """`callback` is called, in the training thread, each time unrolls were taken out."""
         self._on_room = callback
 

@@ -248,12 +248,10 @@ class UnrollStore:
         new = self._acquire(len(slots))
         overlap = self.layout.overlap
         begin = self.layout.num_steps - overlap
-        for stored in self._observation:
+        # Observations have their history before step 0, actions have a_{t-1} there: all that follows `begin` is shared.
+        fields: tuple[Array, ...] = (*self._observation, *self._action, *self._behaviour)
+        for stored in (*fields, self._reward, self._flags, self._version):
             stored[new, : stored.shape[1] - begin] = stored[old, begin:]
-        for stored in self._action:
-            stored[new, : overlap + 1] = stored[old, begin:]
-        for stored in (self._reward, self._flags, self._version, *self._behaviour):
-            stored[new, :overlap] = stored[old, begin:]
         self._stack_age[new] = self._next_age[slots]
         for stored, kept in zip(self._core_state, self._next_core_state, strict=True):
             stored[new] = kept[slots]
@@ -266,5 +264,5 @@ class UnrollStore:
         frames = self.layout.history(leaf) + 1
         if frames == 1:
             return current
-        stored = self._observation[leaf]
-        return stored[rows[:, None], position[:, None] + np.arange(frames)]
+        window: Array = self._observation[leaf][rows[:, None], position[:, None] + np.arange(frames)]
+        return window

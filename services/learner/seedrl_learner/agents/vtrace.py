@@ -23,8 +23,9 @@ class VTraceAgent:
 
     def __init__(self, config: LearnerConfig, spec: EnvironmentSpec) -> None:
         """Takes a resolved configuration. Raises ConfigError when it cannot handle the spaces."""
-        assert config.frame_stack is not None and config.vtrace.reward_clip is not None, "configuration not resolved"
-        self._config = config.vtrace
+        assert config.frame_stack is not None, "configuration not resolved"
+        assert config.vtrace.reward_clip is not None, "configuration not resolved"
+        self.config = config
         self._reward_clip = config.vtrace.reward_clip
         self._actions = DiscreteActions.of(spec)
         self.network = ActorCriticNetwork(
@@ -37,23 +38,24 @@ class VTraceAgent:
         )
         self.stacked = self.network.stacked
         self.core_state_sizes = self.network.core_state_sizes
-        self.behaviour = (BehaviourSpec("logits", np.dtype(np.float32), (self._actions.num_actions,)),)
+        self.behaviour: tuple[BehaviourSpec, ...] = (
+            BehaviourSpec("logits", np.dtype(np.float32), (self._actions.num_actions,)),
+        )
 
     def act(
         self, inputs: StepInput, core_state: tuple[tf.Tensor, ...], greedy: tf.Tensor, seed: tf.Tensor
     ) -> StepOutput:
         """See Agent. The behaviour policy is known by its logits."""
-        add_time = lambda x: x[:, tf.newaxis]  # noqa: E731
         observation = tuple(
-            leaf if stacked else add_time(leaf) for leaf, stacked in zip(inputs.observation, self.stacked, strict=True)
+            leaf if stacked else _add_time(leaf) for leaf, stacked in zip(inputs.observation, self.stacked, strict=True)
         )
         output = self.network(
             NetworkInput(
                 observation=observation,
                 stack_age=inputs.stack_age,
-                first=add_time(inputs.first),
-                previous_action=add_time(self._actions.to_index(inputs.previous_action)),
-                reward=add_time(self._clip(inputs.reward)),
+                first=_add_time(inputs.first),
+                previous_action=_add_time(self._actions.to_index(inputs.previous_action)),
+                reward=_add_time(self._clip(inputs.reward)),
             ),
             core_state,
         )
@@ -75,7 +77,7 @@ class VTraceAgent:
 
     def loss(self, batch: UnrollBatch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Policy gradient + baseline_cost * baseline - entropy_cost * entropy + kl_cost * KL(behaviour || target)."""
-        config = self._config
+        config = self.config.vtrace
         output = self.unroll(batch)
         logits, value = _time_major(output.logits)[:-1], _time_major(output.baseline)
         behaviour_logits = _time_major(batch.behaviour[0])[:-1]
@@ -100,9 +102,7 @@ class VTraceAgent:
         baseline_loss = losses.baseline_loss(value[:-1], targets.vs, valid)
         entropy = losses.masked_mean(losses.entropy(logits), valid)
         kl = losses.masked_mean(losses.kl_divergence(behaviour_logits, logits), valid)
-        total = (
-            policy_loss + config.baseline_cost * baseline_loss - config.entropy_cost * entropy + config.kl_cost * kl
-        )
+        total = policy_loss + config.baseline_cost * baseline_loss - config.entropy_cost * entropy + config.kl_cost * kl
         return total, {
             "loss/total": total,
             "loss/policy": policy_loss,
@@ -118,6 +118,11 @@ class VTraceAgent:
     def _clip(self, reward: tf.Tensor) -> tf.Tensor:
         """Rewards as training sees them."""
         return tf.clip_by_value(reward, -self._reward_clip, self._reward_clip) if self._reward_clip else reward
+
+
+def _add_time(x: tf.Tensor) -> tf.Tensor:
+    """[N, ...] -> [N, 1, ...]."""
+    return x[:, tf.newaxis]
 
 
 def _time_major(x: tf.Tensor) -> tf.Tensor:

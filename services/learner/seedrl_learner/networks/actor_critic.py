@@ -59,11 +59,12 @@ class ActorCriticNetwork(tf.Module):
         self._config = config
         self._num_actions = num_actions
         self._encoder = Encoder(config, spec, frame_stack, rng, dtype)
+        self._baseline_encoder = Encoder(config, spec, frame_stack, rng, dtype) if config.separate_baseline else None
         features = self._encoder.output_size + num_actions * config.previous_action + config.previous_reward
         self._core: Core = Lstm(features, config.core_size, rng, dtype) if config.core == "lstm" else NoCore(features)
         # Small logits: the first policy is close to uniform.
         self._policy = Dense(self._core.output_size, num_actions, rng, dtype, 0.01)
-        self._baseline = Dense(self._core.output_size, 1, rng, dtype, 1.0)
+        self._baseline = Dense(self._baseline_size(), 1, rng, dtype, 1.0)
 
     @property
     def stacked(self) -> tuple[bool, ...]:
@@ -77,16 +78,23 @@ class ActorCriticNetwork(tf.Module):
 
     def __call__(self, inputs: NetworkInput, core_state: CoreState) -> NetworkOutput:
         """Runs S steps from `core_state` ([B, size] float32 each); S must be known when tracing."""
-        steps = inputs.first.shape[1]
-        x = self._encoder(inputs.observation, inputs.first, inputs.stack_age)
-        x = self._with_previous(x, inputs)
-        x, core_state = self._core(x, inputs.first, core_state)
-        rows = tf.reshape(x, [-1, self._core.output_size])
-        logits = tf.cast(self._policy(rows), tf.float32)
-        baseline = tf.cast(self._baseline(rows), tf.float32)
-        return NetworkOutput(
-            tf.reshape(logits, [-1, steps, self._num_actions]), tf.reshape(baseline, [-1, steps]), core_state
-        )
+        features = self._encoder(inputs.observation, inputs.first, inputs.stack_age)
+        x, core_state = self._core(self._with_previous(features, inputs), inputs.first, core_state)
+        logits = self._policy(x)
+        baseline = self._baseline(self._baseline_features(x, inputs))[:, :, 0]
+        return NetworkOutput(tf.cast(logits, tf.float32), tf.cast(baseline, tf.float32), core_state)
+
+    def _baseline_size(self) -> int:
+        if self._baseline_encoder is None:
+            return self._core.output_size
+        return self._baseline_encoder.output_size + (self._core.output_size if self._core.state_sizes else 0)
+
+    def _baseline_features(self, x: tf.Tensor, inputs: NetworkInput) -> tf.Tensor:
+        """The core's output; or the baseline's own features, joined with that of a recurrent core."""
+        if self._baseline_encoder is None:
+            return x
+        features = self._baseline_encoder(inputs.observation, inputs.first, inputs.stack_age)
+        return tf.concat([features, tf.cast(x, features.dtype)], axis=-1) if self._core.state_sizes else features
 
     def _with_previous(self, features: tf.Tensor, inputs: NetworkInput) -> tf.Tensor:
         """Appends a_{t-1} and reward_t, zeros at FIRST, where configured."""

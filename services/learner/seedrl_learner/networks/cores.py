@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
-from seedrl_learner.networks.layers import orthogonal
+from seedrl_learner.networks.layers import Dense, orthogonal
 
 CoreState = tuple[tf.Tensor, ...]
 
@@ -54,21 +54,18 @@ class Lstm(tf.Module):
         self.output_size = size
         self.state_sizes = (size, size)
         self._dtype = dtype
-        self.input_kernel = tf.Variable(orthogonal(rng, (inputs, 4 * size), 1.0), name="input_kernel")
+        self._project = Dense(inputs, 4 * size, rng, dtype, 1.0)
         self.kernel = tf.Variable(orthogonal(rng, (size, 4 * size), 1.0), name="kernel")
-        self.bias = tf.Variable(tf.zeros([4 * size]), name="bias")
 
     def __call__(self, x: tf.Tensor, first: tf.Tensor, state: CoreState) -> tuple[tf.Tensor, CoreState]:
         """See Core; S must be known when tracing."""
-        assert x.shape.rank == 3 and x.shape[1] is not None, f"expected [B, S, inputs], got {x.shape}"
-        steps, inputs = x.shape[1], x.shape[2]
-        rows = tf.matmul(tf.cast(tf.reshape(x, [-1, inputs]), self._dtype), tf.cast(self.input_kernel, self._dtype))
-        projected = tf.reshape(tf.cast(rows, tf.float32) + self.bias, [-1, steps, 4 * self.output_size])
+        assert x.shape.rank == 3, f"expected [B, S, inputs], got {x.shape}"
+        projected = tf.cast(self._project(x), tf.float32)
         kernel = tf.cast(self.kernel, self._dtype)
         keep = tf.cast(~first, tf.float32)[:, :, tf.newaxis]
         hidden, cell = state
         outputs = []
-        for t in range(steps):
+        for t in range(x.shape[1]):
             hidden, cell = hidden * keep[:, t], cell * keep[:, t]
             product = tf.cast(tf.matmul(tf.cast(hidden, self._dtype), kernel), tf.float32)
             hidden, cell = _lstm_step(projected[:, t] + product, cell)

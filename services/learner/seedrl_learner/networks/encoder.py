@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -27,7 +29,7 @@ def stacked_leaves(spec: EnvironmentSpec, frame_stack: int) -> tuple[bool, ...]:
 
 
 class Encoder(tf.Module):
-    """The mlp takes all leaves, flat. With a convolutional torso, each image has one; the other leaves join its features."""
+    """The mlp takes all leaves, flat. A convolutional torso takes one image; the other leaves join its features."""
 
     def __init__(
         self, config: NetworkConfig, spec: EnvironmentSpec, frame_stack: int, rng: np.random.Generator, dtype: tf.DType
@@ -35,12 +37,12 @@ class Encoder(tf.Module):
         """Raises ConfigError when a convolutional torso is asked for and there is no image."""
         super().__init__()
         self.stacked = stacked_leaves(spec, frame_stack)
-        self._torsos: list[tf.Module] = []
+        self._torsos: list[Any] = []
         for leaf, stacked in zip(spec.observation, self.stacked, strict=True):
             depth = frame_stack if stacked else 1
             if config.torso in _IMAGE_TORSOS and is_image(leaf):
                 channels = depth * (leaf.shape[2] if len(leaf.shape) == 3 else 1)
-                self._torsos.append(_IMAGE_TORSOS[config.torso]((*leaf.shape[:2], channels), rng, dtype))
+                self._torsos.append(_IMAGE_TORSOS[config.torso]((leaf.shape[0], leaf.shape[1], channels), rng, dtype))
             else:
                 self._torsos.append(_Flat(leaf, depth, dtype))
         if config.torso in _IMAGE_TORSOS and all(isinstance(torso, _Flat) for torso in self._torsos):
@@ -49,7 +51,7 @@ class Encoder(tf.Module):
                 f"learner.network.torso: {config.torso} expects a uint8 image of at least {MIN_IMAGE_SIZE} x "
                 f"{MIN_IMAGE_SIZE}, got {got}"
             )
-        self.output_size = sum(torso.output_size for torso in self._torsos)
+        self.output_size: int = sum(torso.output_size for torso in self._torsos)
         self._mlp = Mlp(self.output_size, config.mlp_sizes, rng, dtype) if config.torso == "mlp" else None
         if self._mlp is not None:
             self.output_size = self._mlp.output_size

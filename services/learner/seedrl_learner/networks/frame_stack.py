@@ -11,20 +11,24 @@ def stack_frames(frames: tf.Tensor, first: tf.Tensor, stack_age: tf.Tensor) -> t
     A frame from before the episode's first is replaced by that first one, so that stacks never cross a FIRST.
 
     Args:
-      frames: [B, K-1+S, *shape], the K - 1 frames before step 0 and those of steps 0..S-1.
+      frames: [B, K-1+S, *shape] of any dtype, the K - 1 frames before step 0 and those of steps 0..S-1.
       first: [B, S] bool, the step's observation comes from a reset.
       stack_age: [B] int32, how many of the frames just before step 0 belong to its episode.
 
     Returns:
       [B, S, *shape, K] for frames of rank 0 or 2 (scalars, grey images), else [B, S, *shape[:-1], K * shape[-1]].
     """
-    history = frames.shape[1] - first.shape[1]
-    age = episode_age(first, stack_age)
-    newest = tf.range(history, frames.shape[1])
-    stack = [
-        tf.gather(frames, newest - tf.minimum(age, back), axis=1, batch_dims=1) for back in range(history, -1, -1)
-    ]
-    return tf.stack(stack, axis=-1) if frames.shape.rank in (2, 4) else tf.concat(stack, axis=-1)
+    steps, shape = first.shape[1], frames.shape[2:]
+    depth = frames.shape[1] - steps + 1
+    back = tf.minimum(episode_age(first, stack_age)[:, :, tf.newaxis], tf.range(depth - 1, -1, -1))
+    newest = tf.range(depth - 1, depth - 1 + steps)[:, tf.newaxis]
+    stacks = tf.gather(frames, newest - back, axis=1, batch_dims=1)
+    # One transposition of [rows, K, pixels, channels] is several times faster than tf.stack or tf.concat.
+    channels = shape[-1] if shape.rank in (1, 3) else 1
+    stacks = tf.reshape(stacks, [-1, depth, shape.num_elements() // channels, channels])
+    stacks = tf.transpose(stacks, [0, 2, 1, 3])
+    last = shape[:-1].as_list() if shape.rank in (1, 3) else shape.as_list()
+    return tf.reshape(stacks, [-1, steps, *last, depth * channels])
 
 
 def episode_age(first: tf.Tensor, stack_age: tf.Tensor) -> tf.Tensor:
@@ -37,7 +41,7 @@ def episode_age(first: tf.Tensor, stack_age: tf.Tensor) -> tf.Tensor:
     Returns:
       [B, S] int32.
     """
-    assert first.shape.rank == 2 and first.shape[1] is not None, f"expected [B, S], got {first.shape}"
+    assert first.shape.rank == 2, f"expected [B, S], got {first.shape}"
     step = tf.range(first.shape[1])
     is_start = first[:, tf.newaxis, :] & (step[tf.newaxis, tf.newaxis, :] <= step[tf.newaxis, :, tf.newaxis])
     before_unroll = -stack_age[:, tf.newaxis]

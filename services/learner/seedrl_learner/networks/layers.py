@@ -31,9 +31,11 @@ class Dense(tf.Module):
         self.bias = tf.Variable(tf.zeros([outputs]), name="bias")
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        """[rows, inputs] -> [rows, outputs] in the compute dtype."""
-        product = tf.matmul(tf.cast(x, self._dtype), tf.cast(self.kernel, self._dtype))
-        return tf.nn.bias_add(product, tf.cast(self.bias, self._dtype))
+        """[..., inputs] -> [..., outputs] in the compute dtype."""
+        inputs, outputs = self.kernel.shape
+        rows = tf.reshape(tf.cast(x, self._dtype), [-1, inputs])
+        product = tf.nn.bias_add(tf.matmul(rows, tf.cast(self.kernel, self._dtype)), tf.cast(self.bias, self._dtype))
+        return tf.reshape(product, [-1, *x.shape[1:-1], outputs])
 
 
 class Conv(tf.Module):

@@ -13,7 +13,7 @@ def masked_mean(x: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
 
 
 def log_prob(logits: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
-    """log pi(a) of a categorical policy: logits [..., A] float32, action [...] int32 -> [...] float32."""
+    """Log pi(a) of a categorical policy: logits [..., A] float32, action [...] int32 -> [...] float32."""
     return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=action, logits=logits)
 
 
@@ -29,9 +29,7 @@ def kl_divergence(logits_p: tf.Tensor, logits_q: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=-1)
 
 
-def policy_gradient_loss(
-    logits: tf.Tensor, action: tf.Tensor, advantage: tf.Tensor, valid: tf.Tensor
-) -> tf.Tensor:
+def policy_gradient_loss(logits: tf.Tensor, action: tf.Tensor, advantage: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
     """Mean of -A_t log pi(a_t | x_t) over valid transitions.
 
     Args:

@@ -34,12 +34,13 @@ def vtrace(
         c_t     = trace_lambda min(clip_c, rho_t)
         vs_t    = V(x_t) + delta_t + discount_t c_t (vs_{t+1} - V(x_{t+1})),    vs_T = V(x_T)
 
-    and the advantage of section 4.2, with lambda-weighted targets as in generalized advantage estimation:
+    and the advantage of section 4.2, lambda-weighted so that it is generalized advantage estimation on-policy:
 
-        A_t = min(clip_pg_rho, rho_t) (r_t + discount_t (trace_lambda vs_{t+1} + (1 - trace_lambda) V(x_{t+1})) - V(x_t)),
+        q_t = r_t + discount_t (trace_lambda vs_{t+1} + (1 - trace_lambda) V(x_{t+1}))
+        A_t = min(clip_pg_rho, rho_t) (q_t - V(x_t))
 
-    where vs_{t+1} alone stands for the bracket when t + 1 = T. An invalid transition, the one from an episode's last
-    observation into a reset, has delta = c = A = 0: its target is V(x_t), so a truncated episode bootstraps there.
+    An invalid transition, the one from an episode's last observation into a reset, has delta = c = A = 0: its target
+    is V(x_t), so a truncated episode bootstraps from its final observation, and nothing leaks out of the next one.
 
     Args:
       rho: [T, B] float32, pi(a_t | x_t) / mu(a_t | x_t).
@@ -47,16 +48,26 @@ def vtrace(
       reward: [T, B] float32, earned by transition t.
       value: [T + 1, B] float32, V(x_t).
       valid: [T, B] bool; what the other arguments hold at invalid transitions does not matter.
-      trace_lambda, clip_rho, clip_c, clip_pg_rho: lambda, rho bar, c bar and the clip of the advantage's weight.
+      trace_lambda: lambda of the traces.
+      clip_rho: rho bar.
+      clip_c: c bar.
+      clip_pg_rho: clip of the advantage's importance weight.
 
     Returns:
       Targets and advantages.
     """
-    for x in (rho, discount, reward, value):
-        assert x.shape.rank == 2 and x.dtype == tf.float32, f"expected float32 [T, B], got {x.dtype} {x.shape}"
-    assert valid.shape.rank == 2 and valid.dtype == tf.bool, f"expected bool [T, B], got {valid.dtype} {valid.shape}"
     length = rho.shape[0]
-    assert value.shape[0] == length + 1, f"expected {length + 1} values, got {value.shape[0]}"
+    for x, dtype, steps in (
+        (rho, tf.float32, length),
+        (discount, tf.float32, length),
+        (reward, tf.float32, length),
+        (value, tf.float32, length + 1),
+        (valid, tf.bool, length),
+    ):
+        assert x.shape.rank == 2, f"expected [T, B], got {x.shape}"
+        assert (x.dtype, x.shape[0]) == (dtype, steps), (
+            f"expected {dtype.name} [{steps}, B], got {x.dtype.name} {x.shape}"
+        )
 
     v_t, v_tp1 = value[:-1], value[1:]
     delta = tf.where(valid, tf.minimum(clip_rho, rho) * (reward + discount * v_tp1 - v_t), 0.0)

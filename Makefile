@@ -1,0 +1,63 @@
+# Every step of CI and of the first day. Needs make and Python 3.11 or newer; everything else goes into .venv.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+DEMO_RUN := runs/demo-$(shell date +%Y%m%d-%H%M%S)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format types contracts proto proto-check wheel-check bench clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.all ## train CartPole-v1 with the live display, then evaluate over 100 episodes
+	$(BIN)/seedrl train CartPole-v1 --env-steps 300000 --run-dir $(DEMO_RUN)
+	$(BIN)/seedrl eval $(DEMO_RUN) --episodes 100
+
+test: $(VENV)/.test ## all tests
+	$(BIN)/pytest
+
+lint: $(VENV)/.test ## style and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.test ## repair style and format where that is automatic
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.test ## mypy --strict
+	$(BIN)/mypy
+
+contracts: $(VENV)/.test ## which package may import which
+	$(BIN)/lint-imports
+
+proto: $(VENV)/.test ## regenerate the stubs from the .proto files
+	$(BIN)/python proto/generate.py
+
+proto-check: $(VENV)/.test ## fail when the committed stubs differ from the .proto files
+	$(BIN)/python proto/generate.py --check
+
+wheel-check: $(VENV)/.test ## build the wheel and try its actor-only installation
+	.ci/wheel-check $(BIN)/python
+
+bench: $(VENV)/.all ## the benchmarks, one after the other
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean: ## remove the virtual environment and built files; runs/ stays
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "error: Python 3.11 or newer is needed; name yours: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "error: Python 3.11 or newer is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.all: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[all]' -c constraints.txt
+	@touch $@
+
+$(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test]' -c constraints.txt
+	@touch $@ $(VENV)/.all

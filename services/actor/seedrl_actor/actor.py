@@ -1,0 +1,120 @@
+"""The actor: its environments, split over sessions that take turns in stepping and waiting for actions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TextIO
+
+from seedrl_actor import environments
+from seedrl_actor.environment_thread import EnvironmentThread
+from seedrl_actor.episodes import EpisodeQuota
+from seedrl_client import Session
+from seedrl_core import logs
+from seedrl_core.codec import Episode
+from seedrl_core.config import ActorConfig
+from seedrl_core.errors import ConfigError, RunFinished
+
+_log = logs.get(__name__)
+
+
+@dataclass(frozen=True)
+class Share:
+    """The environments of one session: `first_env` to `first_env + num_envs - 1` of the actor."""
+
+    index: int
+    first_env: int
+    num_envs: int
+
+
+def split(num_envs: int, sessions: int) -> list[Share]:
+    """At most `sessions` shares of nearly equal size."""
+    sessions = min(sessions, num_envs)
+    begins = [num_envs * index // sessions for index in range(sessions + 1)]
+    return [Share(index, begins[index], begins[index + 1] - begins[index]) for index in range(sessions)]
+
+
+async def run(config: ActorConfig, stop: asyncio.Event) -> int:
+    """Steps environments until the run is finished, the episodes are played or `stop` is set; the exit code is 0 then.
+
+    Raises:
+      ConfigError: the settings name no usable environment.
+      BadRequest, SpecMismatch: the learner refuses the environment.
+      EnvironmentFailed: an environment failed too often.
+      PeerLost: broker or learner were away for too long.
+    """
+    if not config.env_id:
+        raise ConfigError("actor.env_id: expected a Gymnasium id, e.g. --env-id CartPole-v1")
+    work = asyncio.create_task(_run_sessions(config))
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        work.cancel()  # without effect when it has ended
+        await asyncio.wait((work, stopping))
+    if not work.cancelled():
+        work.result()
+    return 0
+
+
+async def _run_sessions(config: ActorConfig) -> None:
+    # An environment without an episode to play would only step for nothing.
+    num_envs = min(config.num_envs, config.episodes) if config.episodes else config.num_envs
+    shares = split(num_envs, config.sessions)
+    with config.results.open("w") if config.results else nullcontext() as results:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for share in shares:
+                    group.create_task(_run_session(config, share, len(shares), num_envs, results))
+        except* RunFinished as finished:
+            _log.info("run_finished", reason=str(finished.exceptions[0]))
+
+
+async def _run_session(
+    config: ActorConfig, share: Share, num_sessions: int, num_all_envs: int, results: TextIO | None
+) -> None:
+    thread = EnvironmentThread(
+        lambda: environments.make(config, share.first_env, share.num_envs, num_sessions),
+        config.env_timeout_s,
+        f"environments-{share.index}",
+    )
+    quota = EpisodeQuota(config.episodes, share.num_envs, share.first_env, num_all_envs)
+    try:
+        spec = await thread.build()
+        async with Session(
+            config.broker,
+            spec,
+            share.num_envs,
+            role=config.role,
+            actor_id=config.actor_id or f"{socket.gethostname()}-{config.actor_index}",
+            peer_timeout_s=config.peer_timeout_s,
+        ) as session:
+            await _step_until_done(thread, session, quota, share, results)
+    finally:
+        await thread.close()
+
+
+async def _step_until_done(
+    thread: EnvironmentThread, session: Session, quota: EpisodeQuota, share: Share, results: TextIO | None
+) -> None:
+    step, env_ms = await thread.reset()
+    while True:
+        episodes = quota.take(step.episodes)
+        if results is not None:
+            _write(results, share, episodes)
+        action = await session.tick(step.observation, step.reward, step.flags, episodes, env_ms)
+        if quota.done:
+            return
+        step, env_ms = await thread.step(action)
+
+
+def _write(results: TextIO, share: Share, episodes: Iterable[Episode]) -> None:
+    for episode in episodes:
+        line = {"env": share.first_env + episode.env, "return": episode.episode_return, "length": episode.length}
+        results.write(json.dumps(line) + "\n")
+        results.flush()

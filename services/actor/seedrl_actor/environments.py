@@ -1,0 +1,120 @@
+"""What the actor steps: N environments as one, and the choice of their implementation by environment id.
+
+Importing this module imports no simulator.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from seedrl_core.codec import Episode
+from seedrl_core.config import ActorConfig
+from seedrl_core.errors import ConfigError
+from seedrl_core.spec import Array, EnvironmentSpec
+
+
+@dataclass(frozen=True)
+class Step:
+    """Step t of N environments; the arrays are valid until the next call of the environments.
+
+    Attributes:
+      observation: obs_t, an array [N, *shape] a leaf.
+      reward: [N] float32, raw, earned by action t-1; 0 at FIRST.
+      flags: [N] uint8, bitwise or of FIRST, TERMINATED, TRUNCATED, RESTARTED.
+      episodes: whole games that ended with this step.
+    """
+
+    observation: tuple[Array, ...]
+    reward: Array
+    flags: Array
+    episodes: tuple[Episode, ...] = ()
+
+
+class VectorEnvironment(Protocol):
+    """N environments that step together, with next-step autoreset.
+
+    An environment whose last flags have an ending ignores its next action and returns the first observation of a new
+    episode, marked FIRST. All methods are called from one thread.
+    """
+
+    @property
+    def spec(self) -> EnvironmentSpec:
+        """What they emit and accept."""
+        ...
+
+    @property
+    def num_envs(self) -> int:
+        """N."""
+        ...
+
+    @property
+    def busy_with(self) -> str:
+        """For people: what is being stepped now. May be read from another thread."""
+        ...
+
+    def reset(self) -> Step:
+        """Starts every environment: all are FIRST."""
+        ...
+
+    def step(self, action: tuple[Array, ...]) -> Step:
+        """Steps every environment by its row of each action leaf [N, *shape].
+
+        Raises:
+          EnvironmentFailed: an environment broke its spec, or failed too often.
+        """
+        ...
+
+    def close(self) -> None:
+        """Frees what they hold."""
+        ...
+
+
+def make(config: ActorConfig, first_env: int, num_envs: int, num_sessions: int) -> VectorEnvironment:
+    """Environments `first_env` to `first_env + num_envs - 1` of an actor, which splits its cores over `num_sessions`.
+
+    Raises:
+      ConfigError: no such environment, or it cannot be made from these settings.
+      BadRequest: a space that is not supported.
+    """
+    registered = find_registration(config.env_id, config.env_import)
+    if registered.entry_point == "ale_py.env:AtariEnv":
+        from seedrl_actor.atari_vector import AtariVector
+
+        return AtariVector(config, registered.kwargs, first_env, num_envs, num_sessions)
+    from seedrl_actor.gym_vector import GymVector
+
+    return GymVector(config, first_env, num_envs)
+
+
+def find_registration(env_id: str, env_import: str = "") -> Any:
+    """Gymnasium's registration of `Name-v0`, `ALE/Name-v5` or `module:Name-v0`; ConfigError when there is none."""
+    import gymnasium
+
+    module, _, name = env_id.rpartition(":")
+    for wanted in (env_import, module):
+        if wanted:
+            _import("actor.env_import", wanted)
+    if name not in gymnasium.registry:
+        _register_atari()
+    try:
+        return gymnasium.spec(name)
+    except gymnasium.error.Error as error:
+        raise ConfigError(f"actor.env_id: {str(error).splitlines()[0]}") from error
+
+
+def _import(setting: str, module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except Exception as error:
+        raise ConfigError(f"{setting}: importing {module} failed: {type(error).__name__}: {error}") from error
+
+
+def _register_atari() -> None:
+    try:
+        import ale_py
+        import gymnasium
+    except ImportError:
+        return
+    gymnasium.register_envs(ale_py)

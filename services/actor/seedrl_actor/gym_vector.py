@@ -1,0 +1,191 @@
+"""N environments of any Gymnasium id, stepped one after the other; one that raises is built anew, within a budget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from seedrl_actor.environments import Step
+from seedrl_actor.episodes import EpisodeCounter
+from seedrl_actor.seeds import environment_seed
+from seedrl_actor.spaces import action_leaves, environment_actions, observation_leaves, write_observation
+from seedrl_core import logs
+from seedrl_core.codec import FIRST, LAST, RESTARTED, TERMINATED, TRUNCATED
+from seedrl_core.config import ActorConfig
+from seedrl_core.errors import ConfigError, EnvironmentFailed
+from seedrl_core.spec import Array, EnvironmentSpec
+
+_MAX_DELAY_S = 30.0
+# An environment that calls exit() fails like one that raises.
+_FAILURES = (Exception, SystemExit)
+_log = logs.get(__name__)
+
+
+class GymVector:
+    """See `VectorEnvironment`.
+
+    An environment that raises is closed and built anew: at once the first time, after a growing delay from then on.
+    Until it is back its ticks repeat the last observation, marked RESTARTED, and the others go on.
+    """
+
+    def __init__(
+        self, config: ActorConfig, first_env: int, num_envs: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Makes environments `first_env` to `first_env + num_envs - 1` of the actor; `clock` returns seconds."""
+        self._config = config
+        self._first_env = first_env
+        self._clock = clock
+        self._envs: list[Any] = [self._make() for _ in range(num_envs)]
+        self._spec = EnvironmentSpec(
+            config.env_id,
+            observation_leaves(self._envs[0].observation_space),
+            action_leaves(self._envs[0].action_space),
+        )
+        self._observation = tuple(np.zeros((num_envs, *leaf.shape), leaf.dtype) for leaf in self._spec.observation)
+        self._reward = np.zeros(num_envs, np.float64)
+        self._flags = np.zeros(num_envs, np.uint8)
+        self._ended = [True] * num_envs
+        self._counter = EpisodeCounter(num_envs)
+        self._restarts = [0] * num_envs
+        self._retry_at = [0.0] * num_envs
+        self._first_failure: dict[int, BaseException] = {}
+        self._current = 0
+
+    @property
+    def spec(self) -> EnvironmentSpec:
+        """Taken from the spaces of the first environment."""
+        return self._spec
+
+    @property
+    def num_envs(self) -> int:
+        """N."""
+        return len(self._envs)
+
+    @property
+    def busy_with(self) -> str:
+        """Names the environment being stepped."""
+        return self._name(self._current)
+
+    def reset(self) -> Step:
+        """Resets every environment with a seed of its own."""
+        for env in range(self.num_envs):
+            self._flags[env] = self._guarded(env, self._begin, self._seed(env))
+        self._counter.restart(np.arange(self.num_envs))
+        return self._finish()
+
+    def step(self, action: tuple[Array, ...]) -> Step:
+        """Steps or resets each environment."""
+        for env, value in enumerate(environment_actions(action)):
+            if self._ended[env]:
+                self._flags[env] = self._guarded(env, self._begin, None)
+            else:
+                self._flags[env] = self._guarded(env, self._advance, value)
+        return self._finish()
+
+    def close(self) -> None:
+        """Closes every environment."""
+        for env in self._envs:
+            if env is not None:
+                env.close()
+
+    def _guarded(self, env: int, act: Callable[[int, Any], int], argument: Any) -> int:
+        """Flags of an act on one environment; an environment that raises in it is replaced."""
+        self._current = env
+        try:
+            return act(env, argument)
+        except EnvironmentFailed:
+            raise
+        except _FAILURES as failure:
+            return self._replace(env, failure)
+
+    def _begin(self, env: int, seed: int | None) -> int:
+        """Starts an episode, in an environment that may have to be built first."""
+        self._reward[env] = 0.0
+        if self._envs[env] is None:
+            return self._rebuild(env, None)
+        observation, _ = self._envs[env].reset(seed=seed)
+        write_observation(observation, self._spec.observation, self._observation, env)
+        self._ended[env] = False
+        return FIRST
+
+    def _advance(self, env: int, action: Any) -> int:
+        observation, reward, terminated, truncated, _ = self._envs[env].step(action)
+        write_observation(observation, self._spec.observation, self._observation, env)
+        if not isinstance(reward, float | int) and np.ndim(reward) != 0:
+            raise EnvironmentFailed(f"{self._name(env)}: reward: expected a number, got shape {np.shape(reward)}")
+        self._reward[env] = reward
+        if not (terminated or truncated):
+            return 0
+        self._ended[env] = True
+        return (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
+
+    def _finish(self) -> Step:
+        with np.errstate(over="ignore"):
+            reward = self._reward.astype(np.float32)
+        finite = np.isfinite(reward)
+        if not finite.all():
+            env = int(np.argmin(finite))
+            raise EnvironmentFailed(f"{self._name(env)}: reward: expected a finite float32, got {self._reward[env]}")
+        first = self._flags & FIRST != 0
+        restarted = self._flags & RESTARTED != 0
+        if restarted.any():
+            self._counter.restart(restarted)
+        episodes = self._counter.count(self._reward, ~first, self._flags & LAST != 0)
+        return Step(self._observation, reward, self._flags, episodes)
+
+    def _replace(self, env: int, failure: BaseException) -> int:
+        """Closes an environment that raised and builds it anew as soon as its delay allows."""
+        first_failure = self._first_failure.setdefault(env, failure)
+        if self._restarts[env] >= self._config.env_restarts:
+            raise EnvironmentFailed(
+                f"{self._name(env)} failed {self._restarts[env] + 1} times, "
+                f"the first time with {type(first_failure).__name__}: {first_failure}"
+            ) from first_failure
+        delay_s = min(_MAX_DELAY_S, 2.0 ** (self._restarts[env] - 1)) if self._restarts[env] else 0.0
+        self._restarts[env] += 1
+        self._retry_at[env] = self._clock() + delay_s
+        _log.warning(
+            "environment_restarts",
+            environment=self._name(env),
+            error=f"{type(failure).__name__}: {failure}",
+            restarts=self._restarts[env],
+            delay_s=delay_s,
+        )
+        broken, self._envs[env] = self._envs[env], None
+        self._ended[env] = True
+        self._reward[env] = 0.0
+        _close_quietly(broken)
+        return self._guarded(env, self._rebuild, None)
+
+    def _rebuild(self, env: int, _: None) -> int:
+        if self._clock() >= self._retry_at[env]:
+            self._envs[env] = self._make()
+            self._begin(env, self._seed(env))
+        return FIRST | RESTARTED
+
+    def _make(self) -> Any:
+        try:
+            return gymnasium.make(self._config.env_id, disable_env_checker=True, **self._config.env_kwargs)
+        except _FAILURES as error:
+            raise ConfigError(f"actor.env_id: making {self._config.env_id} failed: {error}") from error
+
+    def _seed(self, env: int) -> int:
+        return environment_seed(
+            self._config.seed, self._config.actor_index, self._first_env + env, restart=self._restarts[env]
+        )
+
+    def _name(self, env: int) -> str:
+        return f"environment {self._first_env + env} ({self._config.env_id})"
+
+
+def _close_quietly(env: Any) -> None:
+    """Closes an environment that is known to be broken, so its errors tell nothing new."""
+    try:
+        if env is not None:
+            env.close()
+    except _FAILURES as error:
+        _log.info("environment_close_failed", error=str(error))

@@ -1,0 +1,44 @@
+"""`seedrl-broker`: parses flags, runs the server."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seedrl_broker.server import serve
+from seedrl_core import logs
+from seedrl_core.aio import run_service
+from seedrl_core.config import load_settings, parse_assignments
+from seedrl_core.errors import ConfigError
+
+
+def run(
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with the sections [learner], [broker], [actor]")
+    ] = None,
+    listen: Annotated[str | None, typer.Option(help="where actors connect: host:port or unix:PATH")] = None,
+    learner: Annotated[str | None, typer.Option(help="address of the learner: host:port or unix:PATH")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="any setting: broker.key=value; repeatable")] = None,
+) -> None:
+    """Batches the requests of many actors for one learner; `--set broker.KEY=VALUE` reaches every setting."""
+    flags = {"broker.listen": listen, "broker.learner": learner}
+    overrides = {key: value for key, value in flags.items() if value is not None}
+    try:
+        broker = load_settings(config, parse_assignments(set_ or []) | overrides).broker
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(2) from error
+    logs.configure("broker")
+    raise typer.Exit(run_service(lambda stop: serve(broker, stop)))
+
+
+def main() -> None:
+    """Console entry point."""
+    typer.run(run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""A session: the same N environments on one stream at a time, which is opened anew whenever it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Literal, Self
+
+from seedrl_client.connection import Connection
+from seedrl_client.patience import GaveUp, Patience
+from seedrl_client.validation import check_flags, check_observation, check_reward
+from seedrl_core import codec, logs
+from seedrl_core.address import Address
+from seedrl_core.codec import Episode, TickArrays
+from seedrl_core.errors import BadRequest, InternalError, Overloaded, PeerLost, RunFinished, SeedrlError
+from seedrl_core.spec import Array, EnvironmentSpec
+from seedrl_proto.v1 import inference_pb2 as inference
+
+# The broker sends a sign of life every 3 s while an answer is outstanding.
+SILENCE_S = 15.0
+# Begin of Waiting.reason when the broker itself is fine, but its learner is away.
+LEARNER_AWAY = "learner is not there"
+_PARTING_S = 2.0
+_ROLES = {"train": inference.ROLE_TRAIN, "eval": inference.ROLE_EVAL}
+_log = logs.get(__name__)
+
+
+class Session:
+    """Exchanges observations for actions, one tick at a time. Use it as an async context manager, from one task.
+
+    A lost connection is opened again and the unanswered tick is sent again with its number, so that `tick`
+    only takes longer.
+
+    Attributes:
+      run_id: the learner's run.
+      policy_version: training updates behind the policy that answered last.
+    """
+
+    def __init__(
+        self,
+        address: str | Address,
+        spec: EnvironmentSpec,
+        num_envs: int,
+        *,
+        role: Literal["train", "eval"] = "train",
+        actor_id: str = "",
+        peer_timeout_s: float = 300.0,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        """Nothing is sent before `open`.
+
+        Args:
+          address: of the broker, `host:port` or `unix:PATH`.
+          spec: what the environments emit and accept.
+          num_envs: environments of this session, N.
+          role: train, or eval: greedy actions, nothing is trained on.
+          actor_id: name in the logs and metrics of the servers.
+          peer_timeout_s: give up when broker or learner are away this long.
+          silence_s: a connection on which nothing comes for this long while an answer is due counts as dead.
+        """
+        if not 1 <= num_envs <= codec.MAX_NUM_ENVS:
+            raise BadRequest(f"num_envs: expected 1..{codec.MAX_NUM_ENVS}, got {num_envs}")
+        self.spec = spec
+        self.num_envs = num_envs
+        self.run_id = ""
+        self.policy_version = 0
+        self._address = address if isinstance(address, Address) else Address.parse(address)
+        self._peer_timeout_s = peer_timeout_s
+        self._silence_s = silence_s
+        self._hello = inference.Hello(
+            protocol_version=codec.PROTOCOL_VERSION,
+            session_id=os.urandom(codec.SESSION_ID_BYTES),
+            actor_id=actor_id,
+            role=_ROLES[role],
+            num_envs=num_envs,
+            spec=codec.spec_to_proto(spec),
+        )
+        self._rng = random.Random(self._hello.session_id)
+        self._connection: Connection | None = None
+        self._sequence = 0
+        self._flags: Array | None = None
+        self._unanswered = False
+        self._log = _log.bind(session=self._hello.session_id.hex()[:8])
+
+    async def __aenter__(self) -> Self:
+        """Opens the session."""
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Parts from the broker."""
+        await self.aclose("done" if error is None else f"{type(error).__name__}: {error}")
+
+    async def open(self) -> None:
+        """Waits until the learner has taken the session.
+
+        Raises:
+          BadRequest, SpecMismatch: the learner refuses it.
+          PeerLost: broker or learner were away, or full, for `peer_timeout_s`.
+          RunFinished: training is complete.
+        """
+        await self._until_answered(None)
+
+    async def tick(
+        self,
+        observation: Array | Sequence[Array],
+        reward: Array,
+        flags: Array,
+        episodes: Sequence[Episode] = (),
+        env_ms: float = 0.0,
+    ) -> tuple[Array, ...]:
+        """Sends step t of all environments and returns their actions.
+
+        Waits as long as the learner is busy: that is how it slows environments down. After a cancellation in here the
+        session can only be closed.
+
+        Args:
+          observation: obs_t, an array [N, *shape] a leaf, in the spec's order; or the array of the only leaf.
+          reward: [N], raw, earned by action t-1.
+          flags: [N] uint8, bitwise or of codec.FIRST, TERMINATED, TRUNCATED, RESTARTED.
+          episodes: that ended with this tick, for the metrics.
+          env_ms: milliseconds that the environments took, for the metrics.
+
+        Returns:
+          a_t, a writable array [N, *shape] a leaf, in the spec's order and dtypes.
+
+        Raises:
+          BadRequest: an argument breaks the spec or the order of flags, or the learner refuses the tick.
+          PeerLost: broker or learner were away for `peer_timeout_s`.
+          RunFinished: training is complete.
+        """
+        if self._unanswered:
+            raise BadRequest("tick: the session is over, because its last tick was cancelled or failed")
+        arrays = TickArrays(
+            sequence=self._sequence,
+            observation=check_observation(observation, self.spec, self.num_envs),
+            reward=check_reward(reward, self.num_envs),
+            flags=check_flags(flags, self._flags, self.num_envs),
+            episodes=tuple(episodes),
+            env_ms=env_ms,
+        )
+        self._unanswered = True
+        reply = await self._until_answered(inference.ClientMessage(tick=codec.encode_tick(arrays)))
+        assert reply is not None
+        if reply.sequence != self._sequence:
+            raise InternalError(f"actions: expected sequence {self._sequence}, got {reply.sequence}")
+        actions = codec.decode_leaves(reply.action, self.spec.action, self.num_envs)
+        self._unanswered = False
+        self._sequence += 1
+        self._flags = arrays.flags.copy()
+        self.policy_version = reply.policy_version
+        return tuple(leaf.copy() for leaf in actions)
+
+    async def aclose(self, reason: str = "done") -> None:
+        """Says Goodbye, waits shortly for the server to end the stream, closes the connection. May be called twice."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        goodbye = inference.ClientMessage(goodbye=inference.Goodbye(reason=reason[:500]))
+        try:
+            await connection.part(goodbye, _PARTING_S)
+        except (SeedrlError, TimeoutError) as error:
+            self._log.info("parted_without_answer", reason=str(error))
+        finally:
+            connection.close()
+
+    async def _until_answered(self, tick: inference.ClientMessage | None) -> inference.Actions | None:
+        """Opens the stream where needed and sends the tick, if any, as often as connections break."""
+        patience = Patience(self._peer_timeout_s, asyncio.get_running_loop().time, self._rng)
+        while True:
+            try:
+                connection = self._connection or await self._reopen(patience)
+                return None if tick is None else await self._exchange(connection, tick, patience)
+            except GaveUp:
+                raise
+            except PeerLost as lost:
+                self._log.info("connection_lost", reason=str(lost))
+                reason = str(lost)
+            except Overloaded as full:
+                if self._connection is not None:
+                    raise
+                reason = str(full)
+            self._drop()
+            patience.hear(reason)
+            await patience.pause()
+
+    async def _reopen(self, patience: Patience) -> Connection:
+        """Connects, says Hello and waits for the Welcome."""
+        connection = await Connection.open(self._address, self._silence_s)
+        try:
+            await connection.send(inference.ClientMessage(hello=self._hello), self._silence_s)
+            reply = await self._receive(connection, "welcome", patience.hear)
+        except BaseException:
+            connection.close()
+            raise
+        patience.renew()
+        self.run_id = reply.welcome.run_id
+        self.policy_version = reply.welcome.policy_version
+        self._connection = connection
+        self._log.info("session_open", run=self.run_id, policy_version=self.policy_version, num_envs=self.num_envs)
+        return connection
+
+    async def _exchange(
+        self, connection: Connection, tick: inference.ClientMessage, patience: Patience
+    ) -> inference.Actions:
+        """Sends a tick and waits for its actions; a busy learner may take as long as it likes."""
+
+        def on_waiting(reason: str) -> None:
+            (patience.hear if reason.startswith(LEARNER_AWAY) else patience.bear)(reason)
+
+        await connection.send(tick, self._silence_s)
+        return (await self._receive(connection, "actions", on_waiting)).actions
+
+    async def _receive(
+        self, connection: Connection, wanted: str, on_waiting: Callable[[str], None]
+    ) -> inference.ServerMessage:
+        """The next message of the kind `wanted`; tells `on_waiting` what the broker waits for meanwhile."""
+        while True:
+            message = await connection.receive(self._silence_s)
+            kind = message.WhichOneof("kind")
+            if kind == wanted:
+                return message
+            if kind == "waiting":
+                on_waiting(message.waiting.reason)
+            elif kind == "drain":
+                raise _error_of(message.drain)
+            else:
+                raise InternalError(f"{self._address}: expected {wanted}, waiting or drain, got {kind}")
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _error_of(drain: inference.Drain) -> RunFinished | PeerLost:
+    if drain.code == inference.Drain.FINISHED:
+        return RunFinished(drain.reason or "training is complete")
+    return PeerLost(f"the server restarts: {drain.reason}")

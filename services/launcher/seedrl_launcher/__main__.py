@@ -1,0 +1,174 @@
+"""`seedrl`: parses flags and prints results; everything else is in the modules that it calls."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from seedrl_core import logs
+from seedrl_core.aio import run_service
+from seedrl_core.config import write_settings
+from seedrl_core.errors import ConfigError, ExpectedError
+from seedrl_launcher import run_directory
+from seedrl_launcher.display import make_display
+from seedrl_launcher.evaluation import Evaluator
+from seedrl_launcher.run_directory import RunDirectory
+from seedrl_launcher.run_settings import (
+    chosen_run_dir,
+    default_num_actors,
+    eval_settings,
+    train_settings,
+    with_run_dir,
+)
+from seedrl_launcher.services import Addresses
+from seedrl_launcher.settings_listing import all_settings, settings_table
+from seedrl_launcher.status import connect
+from seedrl_launcher.training import INTERRUPTED, Training
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object as the last line of standard output")]
+
+
+@app.command()
+def train(
+    env_id: Annotated[str, typer.Argument(help="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5")],
+    agent: Annotated[str | None, typer.Option(help="algorithm (default: vtrace)")] = None,
+    env_steps: Annotated[
+        int | None, typer.Option(min=0, help="finish after this many environment steps, 0: never (default: 0)")
+    ] = None,
+    actors: Annotated[int | None, typer.Option(min=1, help="actor processes (default: 2)")] = None,
+    envs_per_actor: Annotated[int | None, typer.Option(min=1, help="environments an actor (default: 32)")] = None,
+    run_dir: Annotated[Path | None, typer.Option(help="directory of the run (default: a new one in runs/)")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="continue the run in --run-dir")] = False,
+    seed: Annotated[int | None, typer.Option(min=0, help="seed of network and environments (default: 0)")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with the sections learner, broker, actor")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="any setting: section.key=value; repeatable; see `seedrl config`")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Trains an agent on this machine: starts learner, broker and actors, shows their progress, stops them in order.
+
+    Ctrl-C ends the run with a checkpoint, which --resume continues from.
+    """
+    num_actors = actors or default_num_actors()
+    if resume and run_dir is None:
+        raise ConfigError("--resume needs --run-dir: the directory of the run to continue")
+    resumed = run_directory.open_with_checkpoint(run_dir) if resume and run_dir else None
+    settings = train_settings(
+        env_id=env_id,
+        agent=agent,
+        env_steps=env_steps,
+        envs_per_actor=envs_per_actor,
+        seed=seed,
+        num_actors=num_actors,
+        file=config or (resumed.config_file if resumed else None),
+        assignments=set_ or [],
+    )
+    run = resumed or _new_run(env_id, settings.learner.agent, run_dir or chosen_run_dir(settings))
+    settings = with_run_dir(settings, run.path)
+    run.forget_summary()
+    write_settings(settings, run.config_file)
+    with run_directory.socket_directory(run) as sockets:
+        addresses = Addresses.choose(settings, sockets)
+        display = make_display(f"{env_id} · {settings.learner.agent} · {run.path} · seedrl status {addresses.learner}")
+        training = Training(settings, run, addresses, display, num_actors=num_actors, resume=resume)
+        code = run_service(training.run, abandon=training.kill)
+    summary = run.read_summary()
+    if summary is not None:
+        _print(summary, as_json)
+    raise typer.Exit(code)
+
+
+@app.command("eval")
+def evaluate(
+    run_dir: Annotated[Path, typer.Argument(help="directory of a run")],
+    episodes: Annotated[int, typer.Option(min=1, help="whole episodes to play")] = 100,
+    envs: Annotated[int, typer.Option(min=1, help="environments that play at a time")] = 32,
+    seed: Annotated[int | None, typer.Option(min=0, help="seed of the environments (default: fresh ones)")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Plays whole episodes greedily with a run's newest checkpoint; trains nothing and leaves the run as it is."""
+    run = run_directory.open_with_checkpoint(run_dir)
+    with run_directory.temporary_directory() as directory:
+        results = directory / "episodes.jsonl"
+        settings = eval_settings(
+            run.config_file, run.path, episodes=episodes, num_envs=envs, seed=seed, results=results
+        )
+        evaluator = Evaluator(settings, directory)
+
+        async def main(stop: asyncio.Event) -> int:
+            evaluation = await evaluator.run(stop)
+            if evaluation is None:
+                return INTERRUPTED
+            _print(asdict(evaluation), as_json)
+            return 0
+
+        code = run_service(main, abandon=evaluator.kill)
+    raise typer.Exit(code)
+
+
+@app.command()
+def status(
+    address: Annotated[str, typer.Argument(help="a learner or a broker: host:port or unix:PATH")],
+    as_json: AsJson = False,
+) -> None:
+    """Tells what a learner or a broker is doing."""
+
+    async def ask() -> dict[str, Any]:
+        async with connect(address) as client:
+            return await client.any_service()
+
+    _print(uvloop.run(ask()), as_json)
+
+
+@app.command("config")
+def list_settings(
+    containing: Annotated[str, typer.Argument(help="only settings with this text in key or meaning")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Lists every setting with its default and meaning."""
+    settings = all_settings(containing)
+    if as_json:
+        print(json.dumps([asdict(one) for one in settings]))
+    else:
+        Console().print(settings_table(settings))
+
+
+def _new_run(env_id: str, agent: str, path: Path | None) -> RunDirectory:
+    return run_directory.create(path) if path else run_directory.create_default(env_id, agent)
+
+
+def _print(values: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(values))
+        return
+    table = Table.grid(padding=(0, 2))
+    for name, value in values.items():
+        for label, one in value.items() if isinstance(value, dict) else [(name, value)]:
+            table.add_row(label.replace("_", " "), f"{one:,.2f}" if isinstance(one, float) else str(one))
+    Console().print(table)
+
+
+def main() -> None:
+    """Console entry point."""
+    logs.configure("launcher")
+    try:
+        app()
+    except ExpectedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""A greedy evaluation of a run's newest checkpoint: a serving learner, a broker and one actor, nothing trained."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+from seedrl_core.config import Settings, write_settings
+from seedrl_core.errors import PeerLost, ServiceFailed
+from seedrl_launcher.actor_fleet import ActorFleet, RestartBudget
+from seedrl_launcher.services import Addresses, LocalServices, actor_process, broker_process, learner_process
+from seedrl_launcher.status import StatusClient, connect
+from seedrl_proto.v1 import learner_pb2 as learner
+
+_POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Returns of whole episodes, raw rewards, and the policy that earned them."""
+
+    episodes: int
+    mean_return: float
+    std_return: float
+    min_return: float
+    max_return: float
+    mean_length: float
+    policy_version: int
+    env_steps: int
+    checkpoint: str
+
+
+class Evaluator:
+    """Runs one evaluation. Everything it writes goes into `directory`; the run's own files are only read."""
+
+    def __init__(self, settings: Settings, directory: Path) -> None:
+        """`settings` are those of `run_settings.eval_settings`; `directory` is private and short-lived."""
+        assert settings.actor.results is not None
+        self._results = settings.actor.results
+        self._episodes = settings.actor.episodes
+        self._status: learner.StatusReply | None = None
+        config_file = directory / "config.toml"
+        write_settings(settings, config_file)
+        addresses = Addresses(f"unix:{directory / 'learner.sock'}", f"unix:{directory / 'broker.sock'}")
+        self._address = addresses.learner
+        actor = actor_process(config_file, addresses, directory, settings.actor, 0)
+        self._services = LocalServices(
+            learner_process(config_file, addresses, directory),
+            broker_process(config_file, addresses, directory),
+            # A restarted actor would play episodes twice, so the first failure is the evaluation's.
+            ActorFleet([actor], lambda: False, lambda line: None, lambda: RestartBudget(limit=0)),
+            settings.learner.drain_grace_s,
+        )
+
+    async def run(self, stop: asyncio.Event) -> Evaluation | None:
+        """Plays the episodes; None when `stop` was set before the end.
+
+        Raises:
+          ServiceFailed: a service failed, or fewer episodes came back than asked for.
+        """
+        async with connect(self._address) as client, asyncio.TaskGroup() as group:
+            watching = group.create_task(self._watch(client))
+            try:
+                complete = await self._services.run(stop)
+            finally:
+                watching.cancel()
+        return self._summary() if complete else None
+
+    def kill(self) -> None:
+        """Ends every process at once."""
+        self._services.kill()
+
+    async def _watch(self, client: StatusClient) -> None:
+        """Learns which policy plays; ends with the first answer, since a serving learner's does not change."""
+        while self._status is None:
+            try:
+                self._status = await client.learner()
+            except PeerLost:
+                await asyncio.sleep(_POLL_S)
+
+    def _summary(self) -> Evaluation:
+        episodes = [json.loads(line) for line in self._results.read_text().splitlines()]
+        if len(episodes) != self._episodes or self._status is None:
+            raise ServiceFailed(f"expected {self._episodes} episodes from the actor, got {len(episodes)}")
+        returns = [float(episode["return"]) for episode in episodes]
+        return Evaluation(
+            episodes=len(episodes),
+            mean_return=statistics.fmean(returns),
+            std_return=statistics.pstdev(returns),
+            min_return=min(returns),
+            max_return=max(returns),
+            mean_length=statistics.fmean(episode["length"] for episode in episodes),
+            policy_version=self._status.policy_version,
+            env_steps=self._status.env_steps,
+            checkpoint=self._status.last_checkpoint,
+        )

@@ -1,0 +1,87 @@
+"""Settings of a training run and of an evaluation: from a file, flags and `--set`, and what the launcher decides."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from seedrl_core.config import LearnerConfig, Settings, load_settings, parse_assignments
+from seedrl_core.errors import ConfigError
+
+_EVAL_SEED_OFFSET = 1_000_000_007  # so that an evaluation does not replay the training's environments
+
+
+def default_num_actors() -> int:
+    """Two, so that one steps while another waits for the network; one where there is a single core."""
+    return 2 if (os.cpu_count() or 1) > 1 else 1
+
+
+def train_settings(
+    *,
+    env_id: str,
+    agent: str | None,
+    env_steps: int | None,
+    envs_per_actor: int | None,
+    seed: int | None,
+    num_actors: int,
+    file: Path | None,
+    assignments: Sequence[str],
+) -> Settings:
+    """Settings of a training run; a flag that is None leaves what the file says.
+
+    Raises:
+      ConfigError: an unknown key, a bad value, or more environments than the learner has slots for.
+    """
+    flags: dict[str, Any] = {
+        "actor.env_id": env_id,
+        "actor.num_envs": envs_per_actor,
+        "actor.seed": seed,
+        "learner.seed": seed,
+        "learner.agent": agent,
+        "learner.total_env_steps": env_steps,
+    }
+    decided = {"learner.mode": "train", "learner.resume": False, "actor.role": "train"}
+    given = {key: value for key, value in flags.items() if value is not None}
+    settings = load_settings(file, given | parse_assignments(assignments) | decided)
+    if settings.actor.env_id != env_id:
+        raise ConfigError(f"actor.env_id: expected {env_id}, got {settings.actor.env_id!r}")
+    num_envs = num_actors * settings.actor.num_envs
+    if num_envs > settings.learner.max_envs:
+        raise ConfigError(
+            f"learner.max_envs: expected at least {num_envs} ({num_actors} actors of {settings.actor.num_envs} "
+            f"environments), got {settings.learner.max_envs}"
+        )
+    return settings
+
+
+def with_run_dir(settings: Settings, run_dir: Path) -> Settings:
+    """The settings for a run in `run_dir`."""
+    return settings.model_copy(update={"learner": settings.learner.model_copy(update={"run_dir": run_dir})})
+
+
+def chosen_run_dir(settings: Settings) -> Path | None:
+    """The run directory that file or `--set` name; None when they leave it to the launcher."""
+    run_dir = settings.learner.run_dir
+    return None if run_dir == LearnerConfig.model_fields["run_dir"].default else run_dir
+
+
+def eval_settings(
+    file: Path, run_dir: Path, *, episodes: int, num_envs: int, seed: int | None, results: Path
+) -> Settings:
+    """Settings of a greedy evaluation of the run in `run_dir`, whose settings are in `file`."""
+    trained = load_settings(file)
+    decided: dict[str, Any] = {
+        "learner.mode": "serve",
+        "learner.run_dir": str(run_dir),
+        "learner.checkpoint": None,
+        "learner.resume": False,
+        "actor.role": "eval",
+        "actor.episodes": episodes,
+        "actor.results": str(results),
+        "actor.num_envs": min(num_envs, episodes),
+        "actor.seed": trained.actor.seed + _EVAL_SEED_OFFSET if seed is None else seed,
+        "actor.atari.episodic_life": False,
+    }
+    return load_settings(file, decided)

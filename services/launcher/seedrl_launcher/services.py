@@ -1,0 +1,131 @@
+"""The processes of a run on this machine, on Unix sockets: how each is called, and the order in which they stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from seedrl_core.config import ActorConfig, BrokerConfig, LearnerConfig, Settings
+from seedrl_launcher.actor_fleet import ActorFleet
+from seedrl_launcher.processes import Process
+
+_ACTOR_GRACE_S = 5.0
+_CHECKPOINT_GRACE_S = 30.0  # a learner that stops writes a checkpoint first
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where the services of a run listen: on Unix sockets, unless the settings name addresses of their own."""
+
+    learner: str
+    broker: str
+
+    @classmethod
+    def choose(cls, settings: Settings, sockets: Path) -> Addresses:
+        """`sockets` is the directory for Unix sockets."""
+        return cls(
+            learner=_chosen(settings.learner.listen, LearnerConfig, f"unix:{sockets / 'learner.sock'}"),
+            broker=_chosen(settings.broker.listen, BrokerConfig, f"unix:{sockets / 'broker.sock'}"),
+        )
+
+
+def learner_process(config_file: Path, addresses: Addresses, logs: Path, flags: Sequence[str] = ()) -> Process:
+    """The learner; `flags` are further ones of its command."""
+    command = [*_module("seedrl_learner", config_file), "--listen", addresses.learner, *flags]
+    return Process("learner", command, logs / "learner.log")
+
+
+def broker_process(config_file: Path, addresses: Addresses, logs: Path) -> Process:
+    """The broker."""
+    command = [*_module("seedrl_broker", config_file), "--listen", addresses.broker, "--learner", addresses.learner]
+    return Process("broker", command, logs / "broker.log")
+
+
+def actor_process(config_file: Path, addresses: Addresses, logs: Path, config: ActorConfig, index: int) -> Process:
+    """Actor number `index`."""
+    command = [
+        *_module("seedrl_actor", config_file),
+        *("--broker", addresses.broker),
+        *("--env-id", config.env_id),
+        *("--num-envs", str(config.num_envs)),
+        *("--actor-index", str(index)),
+    ]
+    return Process(f"actor-{index}", command, logs / f"actor-{index}.log")
+
+
+class LocalServices:
+    """One learner, one broker and the actors of a run: started together, stopped in order."""
+
+    def __init__(self, learner: Process, broker: Process, fleet: ActorFleet, learner_grace_s: float) -> None:
+        """`learner_grace_s`: time the learner may take to finish in-flight work, seconds."""
+        self.learner = learner
+        self.broker = broker
+        self.fleet = fleet
+        self._learner_grace_s = learner_grace_s + _CHECKPOINT_GRACE_S
+
+    async def run(self, stop: asyncio.Event) -> bool:
+        """Runs until the learner or all actors have ended with success (True), or until `stop` is set (False).
+
+        Whatever the reason, cancellation included, no process is left when it returns.
+
+        Raises:
+          ServiceFailed: learner or broker ended unasked, or the actors did (see `ActorFleet.run`).
+        """
+        over = False
+        try:
+            self.learner.start()
+            self.broker.start()
+            over = await self._until_over(stop)
+        finally:
+            await self._stop_in_order(patience_s=_ACTOR_GRACE_S if over else 0.0)
+        code = self.learner.exit_code
+        if code not in (None, 0, -signal.SIGTERM):  # asked to stop, but failed at its last checkpoint, say
+            raise self.learner.failure(code)
+        return over
+
+    def kill(self) -> None:
+        """Ends every process at once."""
+        self.fleet.kill()
+        self.broker.kill()
+        self.learner.kill()
+
+    async def _until_over(self, stop: asyncio.Event) -> bool:
+        stopping = asyncio.create_task(stop.wait())
+        actors = asyncio.create_task(self.fleet.run())
+        learner = asyncio.create_task(self.learner.wait())
+        broker = asyncio.create_task(self.broker.wait())
+        tasks = (stopping, actors, learner, broker)
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done():
+                return False
+            if learner.done() and learner.result() != 0:
+                raise self.learner.failure(learner.result())
+            if actors.done():
+                actors.result()
+            elif broker.done():
+                raise self.broker.failure(broker.result())
+            return True
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _stop_in_order(self, patience_s: float) -> None:
+        """Actors first, so that nothing is in flight when the learner writes its last checkpoint."""
+        await self.fleet.stop(patience_s, _ACTOR_GRACE_S)
+        await asyncio.gather(
+            self.learner.stop(patience_s, self._learner_grace_s), self.broker.stop(0.0, self._learner_grace_s)
+        )
+
+
+def _module(name: str, config_file: Path) -> list[str]:
+    return [sys.executable, "-m", name, "--config", str(config_file)]
+
+
+def _chosen(listen: str, model: type[LearnerConfig] | type[BrokerConfig], socket: str) -> str:
+    return socket if listen == model.model_fields["listen"].default else listen

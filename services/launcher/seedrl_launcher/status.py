@@ -1,0 +1,117 @@
+"""Asks a learner or a broker what it is doing. The only module of the launcher that talks gRPC."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from google.protobuf import json_format
+from grpclib.client import Channel
+from grpclib.const import Status
+from grpclib.exceptions import GRPCError, StreamTerminatedError
+
+from seedrl_core.address import Address
+from seedrl_core.errors import PeerLost, error_from_status
+from seedrl_proto.v1 import inference_pb2 as inference
+from seedrl_proto.v1 import learner_pb2 as learner
+from seedrl_proto.v1.inference_grpc import InferenceStub
+from seedrl_proto.v1.learner_grpc import LearnerStub
+
+TIMEOUT_S = 4.0
+
+_LEARNER_FIELDS = (
+    "run_id",
+    "state",
+    "env_steps",
+    "total_env_steps",
+    "frames",
+    "policy_version",
+    "sessions",
+    "num_envs",
+    "episodes",
+    "last_checkpoint",
+    "bottleneck",
+)
+_BROKER_FIELDS = ("protocol_version", "learner_ready", "sessions", "num_envs", "max_message_bytes")
+
+
+class StatusClient:
+    """Calls to one address over one connection, which is made anew when it was lost."""
+
+    def __init__(self, address: str, channel: Channel) -> None:
+        """`channel` leads to `address`, which is for error messages."""
+        self._address = address
+        self._channel = channel
+
+    async def learner(self) -> learner.StatusReply:
+        """What the learner does; PeerLost when nobody answers within TIMEOUT_S seconds."""
+        async with _translated(self._address):
+            reply: learner.StatusReply = await LearnerStub(self._channel).Status(
+                learner.StatusRequest(), timeout=TIMEOUT_S
+            )
+        return reply
+
+    async def any_service(self) -> dict[str, Any]:
+        """What the service does, be it a learner or a broker, as plain values; PeerLost when nobody answers."""
+        async with _translated(self._address):
+            try:
+                return learner_values(
+                    await LearnerStub(self._channel).Status(learner.StatusRequest(), timeout=TIMEOUT_S)
+                )
+            except GRPCError as error:
+                if error.status is not Status.UNIMPLEMENTED:
+                    raise
+            return broker_values(
+                await InferenceStub(self._channel).Describe(inference.DescribeRequest(), timeout=TIMEOUT_S)
+            )
+
+
+@asynccontextmanager
+async def connect(address: str) -> AsyncIterator[StatusClient]:
+    """A client for `host:port` or `unix:PATH`; connects at its first call."""
+    parsed = Address.parse(address)
+    channel = Channel(path=parsed.path) if parsed.path else Channel(parsed.host, parsed.port)
+    try:
+        yield StatusClient(address, channel)
+    finally:
+        channel.close()
+
+
+def learner_values(reply: learner.StatusReply) -> dict[str, Any]:
+    """A learner's status as values that JSON can carry; `mean_return` is None before the first episode."""
+    return {
+        "service": "learner",
+        **{name: getattr(reply, name) for name in _LEARNER_FIELDS},
+        "mean_return": None if math.isnan(reply.mean_return) else reply.mean_return,
+        "spec": _spec_values(reply),
+        "metrics": dict(sorted(reply.metrics.items())),
+    }
+
+
+def broker_values(reply: inference.DescribeReply) -> dict[str, Any]:
+    """A broker's description as values that JSON can carry."""
+    return {
+        "service": "broker",
+        **{name: getattr(reply, name) for name in _BROKER_FIELDS},
+        "spec": _spec_values(reply),
+        "metrics": dict(sorted(reply.metrics.items())),
+    }
+
+
+def _spec_values(reply: learner.StatusReply | inference.DescribeReply) -> dict[str, Any] | None:
+    if not reply.HasField("spec"):
+        return None
+    values: dict[str, Any] = json_format.MessageToDict(reply.spec, preserving_proto_field_name=True)
+    return values
+
+
+@asynccontextmanager
+async def _translated(address: str) -> AsyncIterator[None]:
+    try:
+        yield
+    except GRPCError as error:
+        raise error_from_status(error.status.value, f"{address}: {error.message or error.status.name}") from error
+    except (OSError, StreamTerminatedError, TimeoutError) as error:
+        raise PeerLost(f"nobody answers at {address}: {error or 'no answer in time'}") from error

@@ -1,0 +1,145 @@
+"""A broker for tests of clients: a real grpclib server on a Unix socket that plays a script and checks its input."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpclib.exceptions
+import numpy as np
+from grpclib.const import Status
+from grpclib.server import Server
+
+from seedrl_core import codec
+from seedrl_core.spec import EnvironmentSpec
+from seedrl_proto.v1 import inference_pb2 as inference
+from seedrl_proto.v1.inference_grpc import InferenceBase
+
+
+class Call:
+    """One connection of a client, as the script sees it."""
+
+    def __init__(self, broker: FakeBroker, stream: Any) -> None:
+        """Of a stream that the client opened."""
+        self._broker = broker
+        self._stream = stream
+        self.spec: EnvironmentSpec
+        self.num_envs = 0
+
+    async def hello(self) -> None:
+        """Takes the client's Hello."""
+        message = await self._stream.recv_message()
+        assert message is not None, "the stream ended before its Hello"
+        assert message.WhichOneof("kind") == "hello", f"expected hello, got {message.WhichOneof('kind')}"
+        self.spec = codec.check_hello(message.hello)
+        self.num_envs = message.hello.num_envs
+        self._broker.hellos.append(message.hello)
+
+    async def welcome(self) -> None:
+        """Takes the client's Hello and answers it."""
+        await self.hello()
+        await self._send(welcome=inference.Welcome(run_id="run", policy_version=1))
+
+    async def tick(self) -> codec.TickArrays | None:
+        """Takes a tick; None when the client left with a Goodbye."""
+        message = await self._stream.recv_message()
+        assert message is not None, "the stream ended without a Goodbye"
+        kind = message.WhichOneof("kind")
+        if kind == "goodbye":
+            self._broker.goodbyes.append(message.goodbye.reason)
+            return None
+        assert kind == "tick", f"expected tick, got {kind}"
+        tick = codec.decode_tick(message.tick, self.spec, self.num_envs)
+        self._broker.ticks.append(tick)
+        return tick
+
+    async def answer(self, tick: codec.TickArrays) -> None:
+        """Answers a tick with the lowest action plus the parity of its number."""
+        action = tuple(
+            np.full((self.num_envs, *leaf.shape), leaf.low[0] + tick.sequence % 2, leaf.dtype)
+            for leaf in self.spec.action
+        )
+        await self._send(actions=codec.encode_actions(tick.sequence, action, policy_version=2 + tick.sequence))
+
+    async def answer_all(self) -> None:
+        """Answers ticks until the client says Goodbye."""
+        while (tick := await self.tick()) is not None:
+            await self.answer(tick)
+
+    async def waiting(self, reason: str) -> None:
+        """Sends a sign of life."""
+        await self._send(waiting=inference.Waiting(reason=reason, waited_s=1.0))
+
+    async def drain(self, code: inference.Drain.Code) -> None:
+        """Asks the client to leave."""
+        await self._send(drain=inference.Drain(code=code, reason="script"))
+
+    def drop(self) -> None:
+        """Cuts the connection."""
+        self._stream._stream._transport.abort()
+
+    async def _send(self, **kind: Any) -> None:
+        await self._stream.send_message(inference.ServerMessage(**kind))
+
+
+Act = Callable[[Call], Awaitable[None]]
+
+
+class FakeBroker(InferenceBase):
+    """Serves the first connection by the first act, and so on; the last act serves all further connections."""
+
+    def __init__(self, *acts: Act) -> None:
+        """Records hellos, ticks, goodbyes, and the errors of acts."""
+        self._acts = acts
+        self.hellos: list[inference.Hello] = []
+        self.ticks: list[codec.TickArrays] = []
+        self.goodbyes: list[str] = []
+        self.errors: list[Exception] = []
+        self.connections = 0
+
+    async def Session(self, stream: Any) -> None:
+        """Plays the next act."""
+        act = self._acts[min(self.connections, len(self._acts) - 1)]
+        self.connections += 1
+        try:
+            await act(Call(self, stream))
+        except grpclib.exceptions.GRPCError:
+            raise
+        except Exception as error:
+            self.errors.append(error)
+            raise
+
+    async def Describe(self, stream: Any) -> None:
+        """Not part of any script."""
+        raise grpclib.exceptions.GRPCError(Status.UNIMPLEMENTED)
+
+    @asynccontextmanager
+    async def serve(self, directory: Path) -> AsyncIterator[str]:
+        """Listens on a socket in `directory`; yields its address. An error of an act fails the test at the end."""
+        path = directory / "broker.sock"
+        server = Server([self])
+        await server.start(path=str(path))
+        try:
+            yield f"unix:{path}"
+        finally:
+            server.close()
+            await server.wait_closed()
+        assert not self.errors, self.errors
+
+
+async def serve_all(call: Call) -> None:
+    """The act of a healthy broker."""
+    await call.welcome()
+    await call.answer_all()
+
+
+def fail(status: Status, message: str) -> Act:
+    """An act that answers the Hello with an error."""
+
+    async def act(call: Call) -> None:
+        await call.hello()
+        raise grpclib.exceptions.GRPCError(status, message)
+
+    return act

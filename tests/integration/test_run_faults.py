@@ -1,0 +1,89 @@
+"""A training run whose processes are killed or cannot start: what goes on, what ends, and what is said."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+
+import pytest
+from local_runs import call, kill, last_json, service_pids, started, status, until
+
+pytestmark = pytest.mark.integration
+
+
+def one_line_error(done: subprocess.CompletedProcess[str]) -> str:
+    """What a refused command says."""
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1
+    assert "Traceback" not in done.stderr
+    return lines[0]
+
+
+def test_a_killed_actor_comes_back_and_ctrl_c_ends_all(tmp_path):
+    """After kill -9 of an actor the run goes on and gets it back; Ctrl-C saves, sums up and leaves nothing."""
+    run_dir = tmp_path / "run"
+    with started(run_dir, "--envs-per-actor", "8") as launcher:
+        before = until(
+            lambda: (now := status(run_dir)).get("num_envs") == 16 and now["env_steps"] and now, "16 environments"
+        )
+        victim = service_pids(run_dir, "seedrl_actor")[0]
+        kill(victim)
+        until(
+            lambda: victim not in service_pids(run_dir) and len(service_pids(run_dir, "seedrl_actor")) == 2, "restart"
+        )
+        after = until(lambda: (now := status(run_dir)).get("num_envs") == 16 and now, "16 environments again")
+        assert after["env_steps"] > before["env_steps"]
+        launcher.send_signal(signal.SIGINT)
+        output, errors = launcher.communicate(timeout=60)
+    assert launcher.returncode == 130, errors
+    assert re.search(r"actor-\d was ended by SIGKILL", errors)
+    assert service_pids(run_dir) == []
+    summary = last_json(output)
+    assert summary["env_steps"] >= after["env_steps"]
+    assert summary["checkpoint"]
+
+
+def test_nothing_outlives_a_killed_launcher(tmp_path):
+    """After kill -9 of the launcher itself every service stops, and the learner still writes its checkpoint."""
+    run_dir = tmp_path / "run"
+    with started(run_dir) as launcher:
+        until(lambda: status(run_dir).get("policy_version"), "a first update")
+        launcher.kill()
+        launcher.communicate()
+    until(lambda: not service_pids(run_dir), "the services' end")
+    assert list(run_dir.glob("checkpoints/*/state.json"))
+
+
+def test_a_lost_learner_ends_the_run(tmp_path):
+    """After kill -9 of the learner the run ends non-zero, says so, and stops the others."""
+    run_dir = tmp_path / "run"
+    with started(run_dir) as launcher:
+        until(lambda: status(run_dir).get("env_steps"), "a first step")
+        kill(service_pids(run_dir, "seedrl_learner")[0])
+        _, errors = launcher.communicate(timeout=60)
+    assert launcher.returncode == 1
+    assert "learner was ended by SIGKILL" in errors
+    assert service_pids(run_dir) == []
+
+
+def test_an_unknown_environment_ends_the_run_at_once(tmp_path):
+    """A mistyped environment id is one line that names it, without restarts; nothing is left running."""
+    done = call("train", "CartPoel-v1", "--run-dir", tmp_path / "run", "--json")
+    assert done.returncode == 2, done.stderr
+    assert "CartPoel" in one_line_error(done)
+    assert service_pids(tmp_path / "run") == []
+
+
+def test_a_mistyped_run_is_one_line(tmp_path):
+    """Evaluation and resume of a directory that is no run are refused, naming it, before anything starts."""
+    typo = tmp_path / "typo"
+    assert str(typo) in one_line_error(call("eval", typo))
+    assert str(typo) in one_line_error(call("train", "CartPole-v1", "--run-dir", typo, "--resume"))
+
+
+def test_status_of_nobody_is_one_line(tmp_path):
+    """Asking where nobody listens is an error that names the address."""
+    done = call("status", f"unix:{tmp_path / 'nobody.sock'}")
+    assert done.returncode == 1
+    assert "nobody.sock" in one_line_error(done)

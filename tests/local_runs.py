@@ -1,0 +1,75 @@
+"""Starts the `seedrl` command as users do, and looks at the processes it has started."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+PATIENCE_S = 90.0
+
+
+def command(*arguments: str | Path) -> list[str]:
+    """`seedrl ARGUMENTS` with this interpreter."""
+    return [sys.executable, "-m", "seedrl_launcher", *map(str, arguments)]
+
+
+def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Runs `seedrl ARGUMENTS` to its end."""
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+def last_json(output: str) -> dict[str, Any]:
+    """The object on the last line."""
+    value: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return value
+
+
+@contextmanager
+def started(run_dir: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """`seedrl train CartPole-v1` without an end, in the background; killed afterwards if it still runs."""
+    line = command("train", "CartPole-v1", "--run-dir", run_dir, "--json", *arguments)
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def service_pids(run_dir: Path, module: str = "seedrl_") -> list[int]:
+    """Processes of the run whose command line names a module."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().decode().split("\0") if entry.name.isdecimal() else []
+        except OSError:
+            continue
+        if any(word.startswith(module) for word in words) and str(run_dir / "config.toml") in words:
+            found.append(int(entry.name))
+    return sorted(found)
+
+
+def status(run_dir: Path) -> dict[str, Any]:
+    """`seedrl status --json` of the run's learner; empty while it does not answer."""
+    answer = call("status", f"unix:{run_dir / 'learner.sock'}", "--json")
+    return last_json(answer.stdout) if answer.returncode == 0 else {}
+
+
+def until(fact: Callable[[], Any], what: str) -> Any:
+    """Polls other processes, whose state cannot be awaited, until the fact is true; gives its value."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (value := fact()):
+        assert time.monotonic() < deadline, f"still waiting for: {what}"
+        time.sleep(0.1)
+    return value
+
+
+def kill(pid: int) -> None:
+    """`kill -9`."""
+    os.kill(pid, 9)

@@ -1,0 +1,155 @@
+"""Checkpoints: whole or not at all, everything restored, the last k kept, and never a silent fresh start."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from seedrl_core.config import load_settings
+from seedrl_core.errors import CheckpointError
+from seedrl_core.spec import EnvironmentSpec, TensorSpec
+from seedrl_learner import checkpoints as checkpoints_module
+from seedrl_learner.run import Run
+
+SPEC = EnvironmentSpec(
+    "Counter-v0",
+    (TensorSpec("observation", np.dtype(np.float32), (2,)),),
+    (TensorSpec("action", np.dtype(np.int64), (), (0.0,), (1.0,)),),
+    action_repeat=4,
+)
+
+
+def make_run(run_dir: Path, **overrides: object) -> Run:
+    """A run of a small network."""
+    keys = {"run_dir": str(run_dir), "network.mlp_sizes": [4], "keep_checkpoints": 2, "max_envs": 4, **overrides}
+    return Run(load_settings(None, {f"learner.{key}": value for key, value in keys.items()}).learner)
+
+
+def disturb(run: Run) -> list[np.ndarray]:
+    """Gives every variable of network and optimizer a value of its own; returns the values."""
+    machinery = run.machinery
+    assert machinery is not None
+    rng = np.random.default_rng(1)
+    variables = [*machinery.agent.network.variables, *machinery.optimization.variables]
+    for variable in variables:
+        variable.assign(tf.cast(rng.integers(1, 100, variable.shape), variable.dtype))
+    return [variable.numpy() for variable in variables]
+
+
+def test_variables_optimizer_and_counters_are_restored(tmp_path: Path) -> None:
+    """A resumed run has the same network, optimizer state, step, update and episode counters, and recent returns."""
+    run = make_run(tmp_path)
+    run.build(SPEC)
+    values = disturb(run)
+    run.progress.env_steps, run.progress.policy_version = 1234, 56
+    run.progress.add_episode(7.5)
+    path = run.save_checkpoint()
+    resumed = make_run(tmp_path, resume=True)
+    machinery = resumed.machinery
+    assert machinery is not None
+    assert machinery.spec == SPEC
+    restored = [*machinery.agent.network.variables, *machinery.optimization.variables]
+    assert len(restored) == len(values) > 8
+    for variable, value in zip(restored, values, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+    progress = resumed.progress
+    assert (progress.env_steps, progress.policy_version, progress.episodes) == (1234, 56, 1)
+    assert (progress.mean_return, resumed.last_checkpoint) == (7.5, path)
+
+
+def test_the_last_k_are_kept(tmp_path: Path) -> None:
+    """Older checkpoints are removed, the newest is the one resumed from."""
+    run = make_run(tmp_path)
+    run.build(SPEC)
+    for steps in (9, 10, 100):
+        run.progress.env_steps = steps
+        run.save_checkpoint()
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
+        "step-000000000010",
+        "step-000000000100",
+    ]
+    assert make_run(tmp_path, resume=True).progress.env_steps == 100
+
+
+def test_a_save_that_dies_midway_leaves_the_last_whole_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between writing variables and the rename: resume uses the checkpoint before, and the next save works."""
+    run = make_run(tmp_path)
+    run.build(SPEC)
+    run.progress.env_steps = 1
+    run.save_checkpoint()
+    run.progress.env_steps = 2
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run.save_checkpoint()
+    assert any(path.name.startswith(".tmp-") for path in (tmp_path / "checkpoints").iterdir())
+    assert make_run(tmp_path, resume=True).progress.env_steps == 1
+    assert run.save_checkpoint().name == "step-000000000002"
+
+
+def test_a_full_disk_is_an_error_that_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An OSError while saving becomes a CheckpointError; nothing half-written stays behind."""
+    run = make_run(tmp_path)
+    run.build(SPEC)
+    run.save_checkpoint()
+
+    def no_space(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoints_module, "_flush", no_space)
+    run.progress.env_steps = 5
+    with pytest.raises(CheckpointError, match="No space left on device"):
+        run.save_checkpoint()
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000000000000"]
+
+
+def test_a_mistyped_path_is_an_error_never_a_fresh_start(tmp_path: Path) -> None:
+    """No checkpoint where one is asked for: a sentence with the path."""
+    with pytest.raises(CheckpointError, match="there is nothing to start from"):
+        make_run(tmp_path / "runn", resume=True)
+    with pytest.raises(CheckpointError, match="no checkpoint at .*typo"):
+        make_run(tmp_path, checkpoint=str(tmp_path / "typo"))
+
+
+def test_a_run_that_has_checkpoints_is_not_started_over(tmp_path: Path) -> None:
+    """Without resume, a used run directory is refused."""
+    run = make_run(tmp_path)
+    run.build(SPEC)
+    run.save_checkpoint()
+    with pytest.raises(CheckpointError, match="already has checkpoints: set learner.resume"):
+        make_run(tmp_path)
+
+
+def test_another_network_does_not_load(tmp_path: Path) -> None:
+    """A checkpoint of other layers is refused, not loaded in part."""
+    run = make_run(tmp_path)
+    run.build(SPEC)
+    run.save_checkpoint()
+    with pytest.raises(CheckpointError, match="does not fit this network"):
+        make_run(tmp_path, resume=True, **{"network.mlp_sizes": [4, 4]})
+    with pytest.raises(CheckpointError, match="does not fit this network"):
+        make_run(tmp_path, resume=True, **{"network.mlp_sizes": [5]})
+
+
+def test_a_damaged_state_file_is_an_error_with_its_path(tmp_path: Path) -> None:
+    """Truncated or foreign JSON does not raise a traceback of its own kind."""
+    run = make_run(tmp_path)
+    run.build(SPEC)
+    path = run.save_checkpoint()
+    for content in ("", "{}", '{"format_version": 99}'):
+        (path / "state.json").write_text(content)
+        with pytest.raises(CheckpointError, match=str(path)):
+            make_run(tmp_path, resume=True)
+    shutil.rmtree(path)
+    with pytest.raises(CheckpointError, match="nothing to start from"):
+        make_run(tmp_path, resume=True)

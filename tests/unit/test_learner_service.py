@@ -1,0 +1,266 @@
+"""The learner's sessions without gRPC: opens, ticks, repeated ticks, errors, back-pressure, through real inference."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seedrl_core import codec
+from seedrl_core.config import load_settings
+from seedrl_core.spec import EnvironmentSpec, TensorSpec
+from seedrl_learner.run import Run
+from seedrl_learner.service import LearnerService, Link
+from seedrl_proto.v1 import inference_pb2 as inference
+from seedrl_proto.v1 import learner_pb2 as learner
+
+SPEC = EnvironmentSpec(
+    "Counter-v0",
+    (TensorSpec("observation", np.dtype(np.float32), (2,)),),
+    (TensorSpec("action", np.dtype(np.int64), (), (5.0,), (7.0,)),),
+)
+UNROLL_LENGTH = 4
+
+
+def make_run(run_dir: Path, **overrides: object) -> Run:
+    """A run with short unrolls and a small network."""
+    keys: dict[str, object] = {
+        "run_dir": str(run_dir),
+        "unroll_length": UNROLL_LENGTH,
+        "batch_unrolls": 2,
+        "max_envs": 8,
+        "network.mlp_sizes": [8],
+        "network.core": "lstm",
+        "network.core_size": 4,
+        **overrides,
+    }
+    return Run(load_settings(None, {f"learner.{key}": value for key, value in keys.items()}).learner)
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[LearnerService]:
+    """A service whose training is not started."""
+    service = LearnerService(make_run(tmp_path / "run"))
+    yield service
+    service.stop_waiting()
+    service.close()
+
+
+class Client:
+    """Speaks for one session on a link, as the broker would."""
+
+    def __init__(self, service: LearnerService, link: Link, number: int, num_envs: int = 2) -> None:
+        self.service, self.link, self.number, self.num_envs = service, link, number, num_envs
+        self.session_id = bytes([number]) * 16
+        self.sequence = -1
+
+    def hello(self, spec: EnvironmentSpec = SPEC, role: int = inference.ROLE_TRAIN) -> inference.Hello:
+        """A valid Hello."""
+        return inference.Hello(
+            protocol_version=1,
+            session_id=self.session_id,
+            actor_id=f"actor-{self.number}",
+            role=role,  # type: ignore[arg-type]
+            num_envs=self.num_envs,
+            spec=codec.spec_to_proto(spec),
+        )
+
+    async def ask(self, **kind: object) -> learner.SessionReply:
+        """Sends one request and returns its one reply."""
+        request = learner.BatchRequest(batch_id=1, requests=[learner.SessionRequest(session=self.number, **kind)])  # type: ignore[arg-type]
+        (reply,) = [reply async for replies in self.service.answer(self.link, request) for reply in replies.replies]
+        return reply
+
+    async def open(self, **hello: object) -> learner.SessionReply:
+        """Sends Hello."""
+        return await self.ask(open=self.hello(**hello))  # type: ignore[arg-type]
+
+    def make_tick(self, flags: int = 0, sequence: int | None = None) -> bytes:
+        """A valid tick, serialized; the next in turn unless told otherwise."""
+        self.sequence = self.sequence + 1 if sequence is None else sequence
+        tick = codec.TickArrays(
+            sequence=self.sequence,
+            observation=(np.full((self.num_envs, 2), self.sequence, np.float32),),
+            reward=np.ones(self.num_envs, np.float32),
+            flags=np.full(self.num_envs, flags, np.uint8),
+        )
+        return codec.encode_tick(tick).SerializeToString()
+
+    async def tick(self, flags: int = 0, sequence: int | None = None) -> learner.SessionReply:
+        """Sends a tick."""
+        return await self.ask(tick=self.make_tick(flags, sequence))
+
+
+def actions_of(reply: learner.SessionReply) -> list[int]:
+    """The actions in a reply."""
+    assert reply.WhichOneof("kind") == "actions", reply
+    message = inference.Actions.FromString(reply.actions)
+    return codec.decode_leaves(message.action, SPEC.action, 2)[0].tolist()
+
+
+async def test_a_session_opens_and_each_tick_gets_actions_of_the_spec(service: LearnerService) -> None:
+    """Welcome, then actions inside the bounds, answered under the tick's sequence number; steps are counted."""
+    client = Client(service, Link("test"), 1)
+    assert (await client.open()).welcome.run_id == "run"
+    for flags in (codec.FIRST, 0, 0):
+        reply = await client.tick(flags)
+        assert set(actions_of(reply)) <= {5, 6, 7}
+        assert inference.Actions.FromString(reply.actions).sequence == client.sequence
+    assert service.run.progress.env_steps == 4
+    assert (service.num_sessions, service.num_envs) == (1, 2)
+
+
+async def test_a_repeated_tick_gets_the_same_answer_and_is_counted_once(service: LearnerService) -> None:
+    """The same sequence number again: the last reply, no new step; also after the session was closed and reopened."""
+    link = Link("first")
+    client = Client(service, link, 1)
+    await client.open()
+    await client.tick(codec.FIRST)
+    answered = await client.tick()
+    assert await client.tick(sequence=client.sequence) == answered
+    assert service.run.progress.env_steps == 2
+    await service.disconnect(link)
+    again = Client(service, Link("second"), 7)
+    again.session_id, again.sequence = client.session_id, client.sequence
+    await again.open()
+    assert (await again.tick(sequence=client.sequence)).actions == answered.actions
+    assert service.run.progress.env_steps == 2
+    assert actions_of(await again.tick())
+    assert service.run.progress.env_steps == 2, "the first tick of fresh slots completes no step"
+    await again.tick()
+    assert service.run.progress.env_steps == 4
+
+
+async def test_a_gap_in_the_sequence_ends_the_session_and_no_other(service: LearnerService) -> None:
+    """Errors name expected and got; the session's slots are free again; its neighbour in the batch is served."""
+    link = Link("test")
+    good, bad = Client(service, link, 1), Client(service, link, 2)
+    for client in (good, bad):
+        await client.open()
+        await client.tick(codec.FIRST)
+    request = learner.BatchRequest(
+        batch_id=5,
+        requests=[
+            learner.SessionRequest(session=2, tick=bad.make_tick(sequence=9)),
+            learner.SessionRequest(session=1, tick=good.make_tick()),
+            learner.SessionRequest(session=3, tick=b""),
+        ],
+    )
+    (replies,) = [replies async for replies in service.answer(link, request)]
+    by_session = {reply.session: reply for reply in replies.replies}
+    assert replies.returns_credit
+    assert by_session[2].error.message == "tick.sequence: expected 1 (or 0 again), got 9"
+    assert by_session[3].error.message == "the session is not open"
+    assert actions_of(by_session[1])
+    assert (service.num_sessions, service.num_envs) == (1, 2)
+
+
+async def test_two_ticks_of_one_session_in_a_request_end_it(service: LearnerService) -> None:
+    """A session has one answer outstanding at most."""
+    client = Client(service, Link("test"), 1)
+    await client.open()
+    tick = client.make_tick(codec.FIRST)
+    request = learner.BatchRequest(batch_id=1, requests=[learner.SessionRequest(session=1, tick=tick)] * 2)
+    (replies,) = [replies async for replies in service.answer(client.link, request)]
+    assert [reply.error.message for reply in replies.replies] == [
+        "expected one tick of a session in a request, got two"
+    ]
+    assert service.num_sessions == 0
+
+
+@pytest.mark.parametrize("tick", [b"\xff\xff\xff", inference.Tick(sequence=0).SerializeToString()])
+async def test_a_malformed_tick_is_an_error_reply(service: LearnerService, tick: bytes) -> None:
+    """Bytes that are no tick, and a tick without its leaves."""
+    client = Client(service, Link("test"), 1)
+    await client.open()
+    reply = await client.ask(tick=tick)
+    assert reply.error.code == 3
+    assert "expected" in reply.error.message
+
+
+async def test_another_environment_is_refused_by_leaf(service: LearnerService) -> None:
+    """The first session teaches the spaces; a later one that differs is told how (FAILED_PRECONDITION)."""
+    link = Link("test")
+    await Client(service, link, 1).open()
+    other = replace(SPEC, observation=(replace(SPEC.observation[0], shape=(3,)),))
+    reply = await Client(service, link, 2).open(spec=other)
+    assert reply.error.code == 9
+    assert (
+        reply.error.message
+        == "environment spec differs: expected observation: float32 (2,), got observation: float32 (3,)"
+    )
+
+
+async def test_a_full_learner_says_so_and_has_room_after_a_close(service: LearnerService) -> None:
+    """More environments than learner.max_envs: RESOURCE_EXHAUSTED; closing gives the slots back."""
+    link = Link("test")
+    await Client(service, link, 1, num_envs=6).open()
+    reply = await Client(service, link, 2, num_envs=3).open()
+    assert reply.error.code == 8
+    assert "3 environments asked for, 2 of learner.max_envs=8 free" in reply.error.message
+    await service.disconnect(link)
+    assert (await Client(service, link, 2, num_envs=3).open()).HasField("welcome")
+
+
+async def test_a_replacement_takes_over_from_a_half_open_session(service: LearnerService) -> None:
+    """The same session id on a new link closes the old session, so that slots are not used twice."""
+    old = Client(service, Link("old"), 1)
+    await old.open()
+    new = Client(service, Link("new"), 1)
+    await new.open()
+    assert (service.num_sessions, service.num_envs) == (1, 2)
+    assert not old.link.sessions
+    assert actions_of(await new.tick(codec.FIRST))
+    await service.disconnect(old.link)
+    assert service.num_sessions == 1
+
+
+async def test_a_full_queue_holds_ticks_back_until_training_takes_unrolls(service: LearnerService) -> None:
+    """Back-pressure: no answer while `waiting >= limit`; taking unrolls out releases it; greedy sessions go on."""
+    client, greedy = Client(service, Link("train"), 1), Client(service, Link("eval"), 2)
+    await client.open()
+    await greedy.open(role=inference.ROLE_EVAL)
+    machinery = service.run.machinery
+    assert machinery is not None
+    await client.tick(codec.FIRST)
+    while machinery.queue.has_room:
+        await client.tick()
+    held = asyncio.create_task(client.tick())
+    for _ in range(2 * UNROLL_LENGTH):
+        assert actions_of(await greedy.tick(codec.FIRST if greedy.sequence < 0 else 0))
+    assert not held.done()
+    assert len(machinery.queue) == 2, "greedy sessions add no unrolls"
+    machinery.queue.take(2, timeout_s=0.0)
+    assert actions_of(await held)
+
+
+async def test_episodes_of_training_sessions_make_the_mean_return(service: LearnerService) -> None:
+    """Episode numbers come from the environment; those of EVAL sessions are kept apart."""
+    train, greedy = Client(service, Link("train"), 1), Client(service, Link("eval"), 2)
+    await train.open()
+    await greedy.open(role=inference.ROLE_EVAL)
+    for client, value in ((train, 3.0), (greedy, 100.0)):
+        message = inference.Tick.FromString(client.make_tick(codec.FIRST))
+        message.episodes.add(env=1, episode_return=value, length=5)
+        await client.ask(tick=message.SerializeToString())
+    assert (service.run.progress.episodes, service.run.progress.mean_return) == (1, 3.0)
+    metrics = service.run.metrics.collect()
+    assert (metrics["episode/return"], metrics["evaluation/return"]) == (3.0, 100.0)
+
+
+async def test_a_serving_learner_refuses_training_sessions(tmp_path: Path) -> None:
+    """Mode serve starts from a checkpoint, answers EVAL sessions and nothing else."""
+    run = make_run(tmp_path / "run")
+    run.build(SPEC)
+    run.save_checkpoint()
+    serving = LearnerService(make_run(tmp_path / "run", mode="serve"))
+    client = Client(serving, Link("test"), 1)
+    assert (await client.open()).error.message == "this learner only serves: expected role ROLE_EVAL, got ROLE_TRAIN"
+    await client.open(role=inference.ROLE_EVAL)
+    first = [actions_of(await client.tick(codec.FIRST)) for _ in range(3)]
+    assert first[0] == first[1] == first[2], "greedy actions of one observation in a fresh episode never vary"
+    serving.close()

@@ -1,0 +1,79 @@
+"""Settings of training runs and evaluations: flags, files, and what the launcher decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seedrl_core.config import Settings, write_settings
+from seedrl_core.errors import ConfigError
+from seedrl_launcher.run_settings import chosen_run_dir, eval_settings, train_settings, with_run_dir
+
+
+def resolve(**changes: Any) -> Settings:
+    """The settings of `seedrl train CartPole-v1` with some flags."""
+    given: dict[str, Any] = {
+        "env_id": "CartPole-v1",
+        "agent": None,
+        "env_steps": None,
+        "envs_per_actor": None,
+        "seed": None,
+        "num_actors": 2,
+        "file": None,
+        "assignments": [],
+    }
+    return train_settings(**(given | changes))
+
+
+def test_flags_go_to_the_settings_they_stand_for():
+    """Each flag of `seedrl train` sets its setting; one seed serves network and environments."""
+    settings = resolve(env_steps=1000, envs_per_actor=8, seed=7, assignments=["learner.unroll_length=5"])
+    assert (settings.actor.env_id, settings.actor.num_envs, settings.actor.seed) == ("CartPole-v1", 8, 7)
+    assert (settings.learner.total_env_steps, settings.learner.seed, settings.learner.unroll_length) == (1000, 7, 5)
+
+
+def test_a_missing_flag_leaves_what_the_file_says(tmp_path):
+    """Without a flag the file's value counts, with one the flag's; resume and mode are never the file's."""
+    file = tmp_path / "c.toml"
+    file.write_text('[learner]\ntotal_env_steps = 500\nresume = true\nmode = "serve"\n[actor]\nnum_envs = 4\n')
+    settings = resolve(file=file, envs_per_actor=6)
+    assert (settings.learner.total_env_steps, settings.actor.num_envs) == (500, 6)
+    assert (settings.learner.resume, settings.learner.mode) == (False, "train")
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"agent": "dqn2"}, "learner.agent"),
+        ({"assignments": ["learner.unrol_length=20"]}, "unroll_length"),
+        ({"assignments": ["nonsense"]}, "section.key=value"),
+        ({"assignments": ["actor.env_id=Other-v0"]}, "actor.env_id"),
+        ({"file": Path("no/such.toml")}, "no/such.toml"),
+        ({"envs_per_actor": 4000}, "learner.max_envs"),
+    ],
+)
+def test_a_wrong_setting_is_named(changes, named):
+    """Every kind of wrong input is an error that names the setting, before any process starts."""
+    with pytest.raises(ConfigError, match=named):
+        resolve(**changes)
+
+
+def test_run_dir_of_the_settings_counts_when_it_was_set():
+    """A run directory from `--set` is used, the default of the model is not taken for one."""
+    assert chosen_run_dir(resolve()) is None
+    assert chosen_run_dir(resolve(assignments=["learner.run_dir=runs/mine"])) == Path("runs/mine")
+
+
+def test_evaluation_keeps_the_environment_and_trains_nothing(tmp_path):
+    """An evaluation has the run's environment, plays as EVAL, serves only, in whole games with other seeds."""
+    file = tmp_path / "config.toml"
+    trained = resolve(env_id="ALE/Pong-v5", seed=3, assignments=["actor.atari.episodic_life=true"])
+    write_settings(with_run_dir(trained, tmp_path / "before-it-was-moved"), file)
+    settings = eval_settings(file, tmp_path, episodes=5, num_envs=32, seed=None, results=tmp_path / "results")
+    assert (settings.actor.env_id, settings.actor.role, settings.actor.episodes) == ("ALE/Pong-v5", "eval", 5)
+    assert (settings.learner.mode, settings.learner.run_dir) == ("serve", tmp_path)
+    assert settings.actor.num_envs == 5
+    assert settings.actor.seed != trained.actor.seed
+    assert not settings.actor.atari.episodic_life

@@ -1,0 +1,260 @@
+"""The V-trace agent through its real act() and loss(): what inference saw is what training sees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from seedrl_core.codec import FIRST, TERMINATED, TRUNCATED
+from seedrl_core.config import LearnerConfig
+from seedrl_core.errors import ConfigError
+from seedrl_core.spec import Array, EnvironmentSpec, TensorSpec
+from seedrl_learner.agents import make_agent
+from seedrl_learner.agents.vtrace import VTraceAgent
+from seedrl_learner.batch import StepInput, StepOutput, UnrollBatch
+from seedrl_learner.defaults import resolve
+from seedrl_learner.rl import losses
+
+B, T, START, NUM_ACTIONS = 4, 7, 3, 5
+# An episode that ends by its own rules, one that is cut, one of a single step, and one without an ending.
+FLAGS = np.zeros((B, T + 1), np.uint8)
+FLAGS[:, 0] = [FIRST, 0, 0, 0]
+FLAGS[0, 2:4] = [TERMINATED, FIRST]
+FLAGS[1, 4:6] = [TRUNCATED, FIRST]
+FLAGS[2, 1:5] = [TERMINATED, FIRST, TRUNCATED, FIRST]
+FIRSTS = (FLAGS & FIRST) != 0
+INVALID = (FLAGS[:, :-1] & (TERMINATED | TRUNCATED)) != 0
+
+VECTOR = TensorSpec("observation", np.dtype(np.float32), (6,))
+IMAGE = TensorSpec("observation", np.dtype(np.uint8), (36, 36))
+
+
+def make(leaf: TensorSpec = VECTOR, frame_stack: int = 1, **config: Any) -> VTraceAgent:
+    """An agent for START .. START + NUM_ACTIONS - 1, computing in float32."""
+    action = TensorSpec("action", np.dtype(np.int64), (), (START,), (START + NUM_ACTIONS - 1,))
+    spec = EnvironmentSpec("test", (leaf,), (action,), frame_stack=frame_stack)
+    settings = LearnerConfig.model_validate({"compute_dtype": "float32", "unroll_length": T} | config)
+    agent = make_agent(resolve(settings, spec), spec)
+    assert isinstance(agent, VTraceAgent)
+    return agent
+
+
+RECURRENT = {"core": "lstm", "core_size": 16, "previous_action": True, "previous_reward": True}
+AGENTS = {
+    "mlp": lambda: make(),
+    "mlp_lstm": lambda: make(network=RECURRENT),
+    "mlp_stack": lambda: make(frame_stack=3),
+    "image_stack_lstm": lambda: make(IMAGE, frame_stack=4, network=RECURRENT),
+    "impala": lambda: make(IMAGE, frame_stack=2, network={"torso": "impala_resnet"}),
+}
+
+
+def frames_of(agent: VTraceAgent, leaf: TensorSpec, seed: int = 0) -> tuple[Array, int]:
+    """Random frames [B, history + T+1, *shape] and the history, K - 1."""
+    rng = np.random.default_rng(seed)
+    history = agent.config.frame_stack - 1
+    shape = (B, history + T + 1, *leaf.shape)
+    if leaf.dtype == np.uint8:
+        return rng.integers(0, 256, shape, np.uint8), history
+    return rng.normal(size=shape).astype(np.float32), history
+
+
+def rollout(agent: VTraceAgent, leaf: TensorSpec, flags: Array = FLAGS, seed: int = 0) -> UnrollBatch:
+    """Runs act() for T + 1 steps and keeps what an unroll keeps. Rewards, as in a real stream, are 0 at FIRST."""
+    rng = np.random.default_rng(seed)
+    frames, history = frames_of(agent, leaf, seed)
+    first = (flags & FIRST) != 0
+    reward = np.where(first, 0, rng.normal(size=flags.shape)).astype(np.float32)
+    age = np.where(first[:, 0], 0, history).astype(np.int32)
+    initial_age = age
+    initial_state = state = tuple(
+        tf.constant(rng.normal(size=(B, size)), tf.float32) for size in agent.core_state_sizes
+    )
+    action: tuple[tf.Tensor, ...] = (tf.fill([B], tf.constant(START, tf.int64)),)
+    previous, actions, logits = [], [], []
+    for t in range(flags.shape[1]):
+        if t:
+            age = np.where(first[:, t], 0, np.minimum(age + 1, history)).astype(np.int32)
+        window = frames[:, t : t + history + 1] if history else frames[:, t]
+        step = StepInput((tf.constant(window),), reward[:, t], tf.constant(first[:, t]), action, tf.constant(age))
+        previous.append(action[0])
+        output = agent.act(step, state, tf.zeros([B], tf.bool), tf.constant([seed, t]))
+        action, state = output.action, output.core_state
+        actions.append(action[0])
+        logits.append(output.behaviour[0])
+    return UnrollBatch(
+        observation=(tf.constant(frames),),
+        reward=tf.constant(reward),
+        flags=tf.constant(flags),
+        previous_action=(tf.stack(previous, axis=1),),
+        action=(tf.stack(actions, axis=1),),
+        behaviour=(tf.stack(logits, axis=1),),
+        stack_age=tf.constant(initial_age),
+        core_state=initial_state,
+    )
+
+
+def gradients(agent: VTraceAgent, batch: UnrollBatch) -> tuple[Array, list[Array]]:
+    """The loss and its gradients."""
+    variables = agent.network.trainable_variables
+    with tf.GradientTape() as tape:
+        loss, _ = agent.loss(batch)
+    return loss.numpy(), [tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, variables)]
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_importance_ratios_are_one_without_policy_lag(name: str) -> None:
+    """Training recomputes the very logits that inference used, with episodes starting and ending inside the unroll."""
+    agent = AGENTS[name]()
+    leaf = IMAGE if "im" in name else VECTOR
+    batch = rollout(agent, leaf)
+    output = agent.unroll(batch)
+    np.testing.assert_allclose(output.logits, batch.behaviour[0], rtol=1e-4, atol=1e-6)
+    index = tf.cast(batch.action[0] - START, tf.int32)
+    rho = tf.exp(losses.log_prob(output.logits, index) - losses.log_prob(batch.behaviour[0], index))
+    np.testing.assert_allclose(rho, np.ones((B, T + 1)), rtol=2e-6)
+    _, metrics = agent.loss(batch)
+    assert float(metrics["train/rho_mean"]) == pytest.approx(1.0, abs=1e-6)
+    assert float(metrics["train/kl"]) == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_invalid_transitions_carry_no_weight(name: str) -> None:
+    """Reward, action and behaviour at a transition into a reset change neither the loss nor a gradient."""
+    agent = AGENTS[name]()
+    batch = rollout(agent, IMAGE if "im" in name else VECTOR)
+    loss, expected = gradients(agent, batch)
+    into_reset = np.pad(INVALID, ((0, 0), (1, 0)))
+    at_last = np.pad(INVALID, ((0, 0), (0, 1)))
+    behaviour = np.where(at_last[:, :, None], np.float32([50, -50, 0, 0, 0]), batch.behaviour[0])
+    poisoned = batch._replace(
+        reward=tf.constant(np.where(into_reset, np.float32(1e6), batch.reward)),
+        action=(tf.constant(np.where(at_last, START + 1, batch.action[0])),),
+        previous_action=(tf.constant(np.where(into_reset, START + 1, batch.previous_action[0])),),
+        behaviour=(tf.constant(behaviour),),
+    )
+    poisoned_loss, got = gradients(agent, poisoned)
+    np.testing.assert_array_equal(poisoned_loss, loss)
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_valid_transitions_carry_weight() -> None:
+    """The same changes at a valid transition do change the gradients (so that the test above can fail)."""
+    agent = make()
+    batch = rollout(agent, VECTOR)
+    _, expected = gradients(agent, batch)
+    reward = batch.reward.numpy()
+    reward[3, 3] += 1.0
+    _, got = gradients(agent, batch._replace(reward=tf.constant(reward)))
+    assert any((one != other).any() for one, other in zip(got, expected, strict=True))
+
+
+@pytest.mark.parametrize("name", ["mlp_lstm", "mlp_stack", "image_stack_lstm"])
+def test_nothing_crosses_a_first(name: str) -> None:
+    """After a FIRST in an unroll, the outputs do not depend on anything from before it; until then, they do."""
+    agent = AGENTS[name]()
+    leaf = IMAGE if "im" in name else VECTOR
+    flags = np.zeros((B, T + 1), np.uint8)
+    flags[:, 2:4] = [TRUNCATED, FIRST]
+    one, other = rollout(agent, leaf, flags, seed=1), rollout(agent, leaf, flags, seed=2)
+    history = agent.config.frame_stack - 1
+
+    def joined(before: tf.Tensor, after: tf.Tensor, at: int) -> tf.Tensor:
+        return tf.concat([before[:, :at], after[:, at:]], axis=1)
+
+    mixed = other._replace(
+        observation=(joined(one.observation[0], other.observation[0], history + 3),),
+        reward=joined(one.reward, other.reward, 4),
+        previous_action=(joined(one.previous_action[0], other.previous_action[0], 4),),
+        core_state=one.core_state,
+    )
+    expected, got = agent.unroll(other), agent.unroll(mixed)
+    np.testing.assert_array_equal(got.logits[:, 3:], expected.logits[:, 3:])
+    np.testing.assert_array_equal(got.baseline[:, 3:], expected.baseline[:, 3:])
+    assert (got.logits[:, 2] != expected.logits[:, 2]).numpy().any()
+
+
+def act(agent: VTraceAgent, greedy: bool, seed: tuple[int, int], rows: int = 512) -> StepOutput:
+    """One step of `rows` environments that all observe the same."""
+    step = StepInput(
+        observation=(tf.ones([rows, *VECTOR.shape]),),
+        reward=tf.zeros([rows]),
+        first=tf.ones([rows], tf.bool),
+        previous_action=(tf.fill([rows], tf.constant(START, tf.int64)),),
+        stack_age=tf.zeros([rows], tf.int32),
+    )
+    return agent.act(step, (), tf.fill([rows], greedy), tf.constant(seed))
+
+
+def test_actions_are_in_the_space_of_the_environment() -> None:
+    """Discrete(5, start=3): every action of 3..7 is sampled and no other, in the spec's dtype."""
+    action = act(make(), greedy=False, seed=(0, 0)).action[0]
+    assert action.dtype == tf.int64
+    assert set(action.numpy()) == set(range(START, START + NUM_ACTIONS))
+
+
+def test_greedy_rows_take_the_most_likely_action() -> None:
+    """A greedy row takes the argmax of the logits, whatever the seed."""
+    agent = make()
+    for seed in ((0, 0), (5, 9)):
+        output = act(agent, greedy=True, seed=seed)
+        best = tf.argmax(output.behaviour[0], axis=-1) + START
+        np.testing.assert_array_equal(output.action[0], best)
+
+
+def test_sampling_is_a_function_of_the_seed_and_follows_the_logits() -> None:
+    """The same seed gives the same actions, another one others; frequencies are the policy's probabilities."""
+    agent = make()
+    one, same, other = (act(agent, greedy=False, seed=seed, rows=4096) for seed in ((1, 2), (1, 2), (1, 3)))
+    np.testing.assert_array_equal(one.action[0], same.action[0])
+    assert (one.action[0] != other.action[0]).numpy().any()
+    frequency = np.bincount(one.action[0].numpy() - START, minlength=NUM_ACTIONS) / 4096
+    np.testing.assert_allclose(frequency, tf.nn.softmax(one.behaviour[0][0]), atol=0.03)
+
+
+def test_rewards_are_clipped_where_configured() -> None:
+    """A reward of 7 trains as 1 under reward_clip 1, and as 7 under reward_clip 0."""
+    for clip, same_as in ((1.0, 1.0), (0.0, 7.0)):
+        agent = make(vtrace={"reward_clip": clip})
+        batch = rollout(agent, VECTOR)
+        seven, expected = (agent.loss(batch._replace(reward=tf.fill([B, T + 1], value)))[0] for value in (7.0, same_as))
+        assert float(seven) == float(expected)
+    assert float(agent.loss(batch._replace(reward=tf.ones([B, T + 1])))[0]) != float(seven)
+
+
+def test_loss_is_the_weighted_sum_of_its_parts() -> None:
+    """Total = policy + baseline_cost * baseline - entropy_cost * entropy + kl_cost * KL."""
+    agent = make(vtrace={"baseline_cost": 0.25, "entropy_cost": 0.1, "kl_cost": 2.0})
+    batch = rollout(agent, VECTOR)
+    batch = batch._replace(behaviour=(batch.behaviour[0] * 0.5 + 0.3 * tf.range(5, dtype=tf.float32),))
+    total, metrics = agent.loss(batch)
+    value = {name: float(metric) for name, metric in metrics.items()}
+    assert value["train/kl"] > 0.01
+    expected = (
+        value["loss/policy"] + 0.25 * value["loss/baseline"] - 0.1 * value["train/entropy"] + 2.0 * value["train/kl"]
+    )
+    assert float(total) == pytest.approx(expected, rel=1e-6)
+
+
+def test_an_unroll_without_a_valid_transition_trains_nothing() -> None:
+    """The loss is finite and every gradient zero when all transitions go into resets."""
+    agent = make()
+    batch = rollout(agent, VECTOR, np.full((B, T + 1), FIRST | TRUNCATED, np.uint8))
+    loss, got = gradients(agent, batch)
+    assert loss == 0.0
+    assert not any(g.any() for g in got)
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [TensorSpec("action", np.dtype(np.float32), (2,)), TensorSpec("action", np.dtype(np.int64), (3,), (0,), (4,))],
+)
+def test_other_action_spaces_are_refused_by_name(leaf: TensorSpec) -> None:
+    """A Box or MultiDiscrete action is an error that says what was expected and what was got."""
+    spec = EnvironmentSpec("test", (VECTOR,), (leaf,))
+    with pytest.raises(ConfigError, match=r"expects one integer of shape \(\), got action: "):
+        make_agent(resolve(LearnerConfig(), spec), spec)
