@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,6 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from seedrl_core.errors import PeerLost
+from seedrl_launcher.status import connect
 
 PATIENCE_S = 90.0
 
@@ -56,9 +60,16 @@ def service_pids(run_dir: Path, module: str = "seedrl_") -> list[int]:
 
 
 def status(run_dir: Path) -> dict[str, Any]:
-    """`seedrl status --json` of the run's learner; empty while it does not answer."""
-    answer = call("status", f"unix:{run_dir / 'learner.sock'}", "--json")
-    return last_json(answer.stdout) if answer.returncode == 0 else {}
+    """The status of the run's learner; empty while it does not answer."""
+
+    async def ask() -> dict[str, Any]:
+        async with connect(f"unix:{run_dir / 'learner.sock'}") as client:
+            return await client.any_service()
+
+    try:
+        return asyncio.run(ask())
+    except PeerLost:
+        return {}
 
 
 def until(fact: Callable[[], Any], what: str) -> Any:

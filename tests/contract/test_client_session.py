@@ -147,6 +147,32 @@ async def test_finished_run_raises_run_finished(tmp_path: Path) -> None:
     assert broker.connections == 2
 
 
+async def test_drain_that_came_while_nobody_read_is_seen(tmp_path: Path) -> None:
+    """A Drain and the end of the stream may both come between two ticks; the Drain still counts."""
+    over = asyncio.Event()
+
+    async def finish_unasked(call: Call) -> None:
+        await call.welcome()
+        received = await call.tick()
+        assert received is not None
+        await call.answer(received)
+        await call.drain(inference.Drain.FINISHED)
+        over.set()
+        raise grpclib.exceptions.GRPCError(Status.UNAVAILABLE, "the stream is reset")
+
+    broker = FakeBroker(finish_unasked, fail(Status.INTERNAL, "came back"))
+    async with broker.serve(tmp_path) as address:
+        session = make_session(address)
+        await session.open()
+        await tick(session, 0)
+        await over.wait()
+        for _ in range(100):  # lets the client's loop see the end of the stream
+            await asyncio.sleep(0)
+        with pytest.raises(RunFinished):
+            await tick(session, 1)
+        await session.aclose()
+
+
 @pytest.mark.parametrize("with_status", [False, True], ids=["ok", "error status"])
 async def test_drain_just_before_the_end_of_a_grpcio_stream_is_seen(tmp_path: Path, with_status: bool) -> None:
     """Grpcio resets a stream right after its last message; that message still counts."""

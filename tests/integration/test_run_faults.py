@@ -34,6 +34,7 @@ def test_a_killed_actor_comes_back_and_ctrl_c_ends_all(tmp_path):
         )
         after = until(lambda: (now := status(run_dir)).get("num_envs") == 16 and now, "16 environments again")
         assert after["env_steps"] > before["env_steps"]
+        assert last_json(call("status", f"unix:{run_dir / 'broker.sock'}", "--json").stdout)["sessions"] == 4
         launcher.send_signal(signal.SIGINT)
         output, errors = launcher.communicate(timeout=60)
     assert launcher.returncode == 130, errors

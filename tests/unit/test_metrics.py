@@ -23,10 +23,10 @@ def test_a_window_has_means_rates_and_shares_and_starts_anew() -> None:
     metrics.observe("rows", 10.0, weight=1)
     metrics.observe("rows", 40.0, weight=2)
     metrics.count("steps", 30)
-    with metrics.busy("work"):
+    with metrics.busy("work", "work_ms"):
         clock.now = 1.0
     clock.now = 4.0
-    assert metrics.collect() == {"rows": 30.0, "steps": 7.5, "work": 0.25}
+    assert metrics.collect() == {"rows": 30.0, "steps": 7.5, "work": 0.25, "work_ms": 1000.0}
     clock.now = 5.0
     assert metrics.collect() == {"steps": 0.0, "work": 0.0}
 

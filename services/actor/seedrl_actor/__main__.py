@@ -16,9 +16,7 @@ from seedrl_core.errors import ConfigError
 
 
 def run(
-    config: Annotated[
-        Path | None, typer.Option(help="TOML file with the sections [learner], [broker], [actor]")
-    ] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with sections learner, broker and actor")] = None,
     broker: Annotated[str | None, typer.Option(help="the broker: host:port or unix:PATH")] = None,
     env_id: Annotated[str | None, typer.Option(help="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5")] = None,
     env_import: Annotated[str | None, typer.Option(help="module to import first: it registers its ids")] = None,

@@ -63,7 +63,9 @@ class EpisodeQuota:
         """Those of `episodes` that were owed."""
         if not self._limited:
             return tuple(episodes)
-        taken = tuple(episode for episode in episodes if self._owed[episode.env])
-        for episode in taken:
-            self._owed[episode.env] -= 1
-        return taken
+        return tuple(episode for episode in episodes if self._take_one(episode.env))
+
+    def _take_one(self, env: int) -> bool:
+        owed = self._owed[env] > 0
+        self._owed[env] -= owed
+        return owed

@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from seedrl_broker.batcher import Batcher
 from seedrl_broker.batching_metrics import BatchingMetrics
@@ -46,7 +46,7 @@ class BrokerService:
         # The link: None while there is none.
         self._link: learner.LinkWelcome | None = None
         self._link_lost_because = "not connected yet"
-        self._batch_ids = itertools.count(1)
+        self._batch_ids: Iterator[int]
         self._opens: dict[int, Session] = {}  # said Hello, not sent yet
         self._closes: list[int] = []
         self._parked_until = math.inf
@@ -146,6 +146,7 @@ class BrokerService:
         A finished run is over with this, as this learner is another one; a broker that stops keeps draining.
         """
         self._link = welcome
+        self._batch_ids = itertools.count(1)
         self._batcher.start(self._max_rows, self._max_bytes, welcome.credits)
         if self._drain is not None and self._drain.code == inference.Drain.FINISHED:
             self._drain = None

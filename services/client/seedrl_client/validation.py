@@ -52,7 +52,7 @@ def check_flags(flags: Array, previous: Array | None, num_envs: int) -> Array:
     array = np.asarray(flags)
     if array.shape != (num_envs,) or array.dtype.kind not in "iu":
         raise BadRequest(f"flags: expected uint8 of shape {(num_envs,)}, got {array.dtype.name} {array.shape}")
-    _raise_at(array.astype(np.int64) & ~_ALL_FLAGS != 0, array, "expected only FIRST, TERMINATED, TRUNCATED and RESTARTED")
+    _raise_at(array & _ALL_FLAGS != array, array, "expected only FIRST, TERMINATED, TRUNCATED and RESTARTED")
     first = array & FIRST != 0
     _raise_at(first & (array & LAST != 0), array, "FIRST and an ending cannot share a tick")
     _raise_at(~first & (array & RESTARTED != 0), array, "RESTARTED needs FIRST")

@@ -44,8 +44,12 @@ class Metrics:
             self._totals[name] += amount
 
     @contextmanager
-    def busy(self, name: str) -> Iterator[None]:
-        """Adds the time inside to the share `name`, 0..1 of the window; time inside twice at once counts once."""
+    def busy(self, name: str, each_ms: str = "") -> Iterator[None]:
+        """Adds the time inside to the share `name`, 0..1 of the window; time inside twice at once counts once.
+
+        Where `each_ms` is given, it gets the mean duration in milliseconds.
+        """
+        entered = self._clock()
         with self._lock:
             self._settle(name)
             self._active[name] += 1
@@ -55,6 +59,8 @@ class Metrics:
             with self._lock:
                 self._settle(name)
                 self._active[name] -= 1
+            if each_ms:
+                self.observe(each_ms, 1000.0 * (self._clock() - entered))
 
     def _settle(self, name: str) -> None:
         now = self._clock()

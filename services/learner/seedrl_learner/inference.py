@@ -141,7 +141,7 @@ class Inference:
         )
         self._batches += 1
         seed = np.array([self._seed, self._batches], np.int32)
-        with self._metrics.busy("inference/busy_share"):
+        with self._metrics.busy("inference/busy_share", "inference/step_ms"):
             outputs = self._step(padded(slots, self._padding_slot), step_input, padded(greedy), seed)
             action, behaviour, core_state = ([part.numpy()[:rows] for part in group] for group in outputs)
         return action, behaviour, core_state

@@ -77,7 +77,7 @@ class Trainer:
                 rows = self._queue.take(self._batch_unrolls, _POLL_S)
             if rows is None:
                 continue
-            with self._metrics.busy("train/busy_share"):
+            with self._metrics.busy("train/busy_share", "train/update_ms"), self._metrics.busy("learner/busy_share"):
                 self._train_on(rows)
 
     def _train_on(self, rows: list[int]) -> None:
