@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import gymnasium
@@ -58,6 +59,8 @@ class Misbehaving(Counter):
         return super().reset(seed=seed, options=options)
 
     def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        if self._t + 1 == self._at and self._how == "hang":
+            threading.Event().wait()
         if self._t + 1 == self._at and self._due():
             if self._how == "raise":
                 raise RuntimeError("simulator broke")

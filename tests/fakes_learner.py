@@ -47,6 +47,7 @@ class FakeLearner(learner_grpc.LearnerServicer):
         self.welcome = learner.LinkWelcome(
             credits=num_credits, run_id=RUN_ID, max_batch_rows=max_batch_rows, max_message_bytes=1 << 20
         )
+        self.greeting: learner.BatchReply | None = None  # in place of LinkWelcome
         self.spec = spec
         self.holding = False
         self.refuse_open: learner.SessionError | None = None
@@ -82,7 +83,7 @@ class FakeLearner(learner_grpc.LearnerServicer):
         link = FakeLink(context, self.welcome.credits)
         self.links.append(link)
         try:
-            await context.write(learner.BatchReply(link_welcome=self.welcome))
+            await context.write(self.greeting or learner.BatchReply(link_welcome=self.welcome))
             async with asyncio.TaskGroup() as group:
                 reading = group.create_task(self._read(link))
                 while (reply := await link.outbox.get()) is not None:
@@ -174,7 +175,7 @@ class FakeLearner(learner_grpc.LearnerServicer):
 async def learner_at(address: str, fake: FakeLearner) -> AsyncIterator[FakeLearner]:
     """Serves `fake` at `address`; at the end its links are cut off."""
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    learner_grpc.add_LearnerServicer_to_server(fake, server)
+    learner_grpc.add_LearnerServicer_to_server(fake, server)  # type: ignore[no-untyped-call]
     server.add_insecure_port(address)
     await server.start()
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -35,6 +37,7 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 def hello(session: int = 1, num_envs: int = 2, **fields: object) -> inference.Hello:
+    """A valid Hello of session number `session`, but for `fields`."""
     values: dict[str, object] = {
         "protocol_version": 1,
         "session_id": bytes([session]) * 16,
@@ -87,6 +90,12 @@ class Client:
         assert message.actions.sequence == sequence
         assert list(message.actions.action) == [str(sequence).encode()]
 
+    async def expect_drain(self, code: int) -> None:
+        """Drain comes, and the stream ends with OK once the client has said all."""
+        assert (await self.read()).drain.code == code
+        await self.call.done_writing()
+        assert await self.read() is grpc.aio.EOF
+
     async def expect_error(self, code: grpc.StatusCode, words: str) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await self.read()
@@ -132,6 +141,7 @@ async def broker_at(directory: Path, **settings: object) -> AsyncIterator[Broker
         "learner": f"unix:{directory / 'learner'}",
         "max_delay_ms": 2.0,
         "waiting_interval_s": 0.1,
+        "drain_grace_s": 0.2,
         **settings,
     }
     config = load_settings(None, {f"broker.{key}": value for key, value in keys.items()}).broker
@@ -150,6 +160,7 @@ async def broker_at(directory: Path, **settings: object) -> AsyncIterator[Broker
 async def broker_and_learner(
     directory: Path, fake: FakeLearner | None = None, **settings: object
 ) -> AsyncIterator[tuple[Broker, FakeLearner]]:
+    """Both, the learner first."""
     fake = fake or FakeLearner()
     async with learner_at(f"unix:{directory / 'learner'}", fake), broker_at(directory, **settings) as broker:
         yield broker, fake
@@ -300,7 +311,7 @@ async def test_clients_wait_for_a_learner_that_comes_later(tmp_path):
 
 
 async def test_a_lost_link_costs_a_client_nothing_but_time(tmp_path):
-    """After the learner was killed and replaced, sessions are opened again, each once, and unanswered ticks sent again."""
+    """With the learner killed and replaced, sessions are opened again, each once, and unanswered ticks sent again."""
     address = f"unix:{tmp_path / 'learner'}"
     async with broker_at(tmp_path) as broker:
         async with learner_at(address, FakeLearner()) as first:
@@ -358,15 +369,25 @@ async def test_a_finished_run_parts_with_everybody(tmp_path):
             await fake.until(lambda: len(fake.batches) == 1)
             fake.send(learner.BatchReply(drain=drain))
             for client in clients:
-                assert (await client.read()).drain == drain
-                assert await client.read() is grpc.aio.EOF
+                await client.expect_drain(inference.Drain.FINISHED)
         late = broker.client()
         await late.send(hello=hello(3))
-        assert (await late.read()).drain == drain
-        assert await late.read() is grpc.aio.EOF
+        await late.expect_drain(inference.Drain.FINISHED)
         async with learner_at(address, FakeLearner()):
             await broker.until_health("seedrl_proto.v1.Inference", SERVING)
             await (await broker.session(4)).step(0)
+
+
+async def test_a_broker_that_connects_to_a_finished_learner_parts_with_everybody(tmp_path):
+    """Drain in place of LinkWelcome: the run is over for clients that waited for a learner."""
+    address = f"unix:{tmp_path / 'learner'}"
+    fake = FakeLearner()
+    fake.greeting = learner.BatchReply(drain=inference.Drain(code=inference.Drain.FINISHED, reason="complete"))
+    async with broker_at(tmp_path) as broker:
+        client = broker.client()
+        await client.send(hello=hello(1))
+        async with learner_at(address, fake):
+            await client.expect_drain(inference.Drain.FINISHED)
 
 
 async def test_a_client_that_comes_back_replaces_its_half_open_session(tmp_path):
@@ -474,11 +495,22 @@ async def test_a_stopping_broker_sends_its_clients_elsewhere(tmp_path):
         await fake.until(lambda: len(fake.batches) == 1)
         broker.stop.set()
         for client in (idle, waiting):
-            assert (await client.read()).drain.code == inference.Drain.RESTARTING
+            await client.expect_drain(inference.Drain.RESTARTING)
+
+
+async def test_a_client_that_does_not_leave_is_left(tmp_path):
+    """After drain_grace_s the broker ends the stream by itself; a tick that crossed the Drain is no error."""
+    async with broker_and_learner(tmp_path) as (broker, _):
+        client = await broker.session()
+        broker.stop.set()
+        assert (await client.read()).drain.code == inference.Drain.RESTARTING
+        await client.tick(0)
+        with contextlib.suppress(grpc.aio.AioRpcError):  # the process may be gone first
             assert await client.read() is grpc.aio.EOF
 
 
 def command(listen: str, learner_address: str) -> list[str]:
+    """How a broker process is started."""
     return [sys.executable, "-m", "seedrl_broker", "--listen", listen, "--learner", learner_address]
 
 
@@ -493,17 +525,14 @@ async def test_a_terminated_process_drains_and_exits_with_success(tmp_path, kind
             async with grpc.aio.insecure_channel(listen) as channel:
                 client = await Broker(listen, channel, asyncio.Event()).session()
                 await client.step(0)
-                second = await asyncio.create_subprocess_exec(
-                    *command(listen, learner_address), stderr=subprocess.PIPE
-                )
+                second = await asyncio.create_subprocess_exec(*command(listen, learner_address), stderr=subprocess.PIPE)
                 async with asyncio.timeout(TIMEOUT_S):
                     _, stderr = await second.communicate()
                 assert second.returncode == 1
                 assert stderr.decode().splitlines()[-1] == f"error: a server already listens on {listen}"
                 await client.step(1)
                 process.send_signal(signal.SIGTERM)
-                assert (await client.read()).drain.code == inference.Drain.RESTARTING
-                assert await client.read() is grpc.aio.EOF
+                await client.expect_drain(inference.Drain.RESTARTING)
             async with asyncio.timeout(TIMEOUT_S):
                 assert await process.wait() == 0
         finally:
@@ -513,8 +542,7 @@ async def test_a_terminated_process_drains_and_exits_with_success(tmp_path, kind
 
 
 def free_port() -> int:
-    import socket
-
+    """A TCP port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

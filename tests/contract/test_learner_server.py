@@ -176,6 +176,8 @@ async def test_shutdown_saves_and_asks_brokers_to_come_back(tmp_path: Path) -> N
         await link.tick(codec.FIRST)
         await up.stub.Shutdown(learner.ShutdownRequest(reason="test"))
         assert (await link.read()).drain.code == inference.Drain.RESTARTING
+        late = Link(up.stub)
+        assert (await late.read()).drain.code == inference.Drain.RESTARTING, "a late broker is not welcomed"
         await link.call.done_writing()
         assert await asyncio.wait_for(up.task, DEADLINE_S) == 0
     assert len(list((tmp_path / "run/checkpoints").iterdir())) == 1

@@ -1,10 +1,11 @@
-"""The Atari protocol as it comes out of ale_py: endings, raw whole-game returns, the frame cap, lost lives, stickiness."""
+"""The Atari protocol as it comes out of ale_py: endings, raw whole-game returns, the frame cap, lives, stickiness."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import ale_py
+import gymnasium
 import numpy as np
 import pytest
 
@@ -85,6 +86,22 @@ def test_returns_are_raw_and_of_whole_games(episodic_life: bool, monkeypatch: py
     assert points >= rewards > 0
     assert points % 5 == 0
     assert points > 20
+
+
+def test_a_game_is_the_one_that_the_plain_environment_plays() -> None:
+    """Without randomness the same actions give the points and the length that Gymnasium's own environment gives."""
+    plain = gymnasium.make("ALE/SpaceInvaders-v5", repeat_action_probability=0.0, frameskip=4)
+    vector = make("ALE/SpaceInvaders-v5", 1, env_kwargs={"repeat_action_probability": 0.0}, noop_max=0)
+    rng = np.random.default_rng(2)
+    plain.reset(seed=0)
+    vector.reset()
+    points, steps, over, episodes = 0.0, 0, False, ()
+    while not over:
+        action = random_actions(vector, rng)
+        _, reward, over, _, _ = plain.step(int(action[0][0]))
+        points, steps = points + float(reward), steps + 1
+        episodes = vector.step(action).episodes
+    assert episodes == (Episode(0, points, steps),)
 
 
 def test_a_lost_life_ends_the_episode_but_not_the_game() -> None:

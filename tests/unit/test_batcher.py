@@ -21,11 +21,13 @@ def make_batcher(rows: dict[int, int], max_rows: int = 8, max_bytes: int = 1000,
 
 
 def submit(batcher: Batcher, *sessions: int, now: float = 0.0, num_bytes: int = 10) -> None:
+    """A tick of each of the sessions."""
     for session in sessions:
         batcher.submit(session, num_bytes, now)
 
 
 def take(batcher: Batcher, batch_id: int = 1) -> list[int]:
+    """The sessions in the next batch."""
     return [tick.session for tick in batcher.take(batch_id)]
 
 
@@ -112,7 +114,7 @@ def test_a_batch_never_exceeds_the_limit_and_is_served_oldest_first():
 
 def test_an_old_tick_is_not_overtaken_by_newer_ones():
     """With one credit and more rows than a batch takes, every session gets its turn."""
-    sessions = {number: 4 for number in range(1, 6)}
+    sessions = dict.fromkeys(range(1, 6), 4)
     batcher = make_batcher(sessions, max_rows=8, num_credits=1)
     submit(batcher, *sessions)
     served = []
@@ -129,7 +131,7 @@ def test_an_old_tick_is_not_overtaken_by_newer_ones():
 @pytest.mark.parametrize("vanished", range(1, 8))
 def test_sessions_that_vanish_are_never_waited_for(vanished):
     """Of 8 sessions some leave while computing, queued or in flight: the rest go on without any delay."""
-    batcher = make_batcher({number: 1 for number in range(8)}, max_rows=100)
+    batcher = make_batcher(dict.fromkeys(range(8), 1), max_rows=100)
     batch_ids = count(1)
     submit(batcher, 0, 1, 2)
     take(batcher, next(batch_ids))  # 0, 1, 2 in flight
@@ -187,7 +189,7 @@ def test_answers_and_credits_of_unknown_batches_are_told_apart():
 
 
 def test_a_new_link_starts_empty():
-    """What was queued or in flight at a lost link is not sent by the batcher again, and its credits are the new ones."""
+    """What was queued or in flight at a lost link is forgotten, and the credits are the new ones."""
     batcher = make_batcher({1: 1, 2: 1}, num_credits=1)
     submit(batcher, 1)
     take(batcher)

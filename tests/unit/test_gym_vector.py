@@ -112,7 +112,7 @@ def test_a_spent_budget_tells_the_first_error() -> None:
     [
         ("nan", r"environment 0 .*reward: expected a finite float32, got nan"),
         ("array", r"environment 0 .*reward: expected a number, got shape \(1,\)"),
-        ("shape", r"environment 0.*observation: expected float32 \(2,\), got float64 \(2, 1\)"),
+        ("shape", r"environment 0 .*observation: expected float32 \(2,\), got float64 \(2, 1\)"),
     ],
 )
 def test_a_broken_spec_is_an_error_at_once(how: str, message: str) -> None:

@@ -60,5 +60,5 @@ def test_an_observation_of_another_dtype_is_cast_only_where_it_is_safe() -> None
     write_observation([1.5, 2.5], leaves, rows, 1)
     np.testing.assert_array_equal(rows[0], [[0, 0], [1.5, 2.5], [0, 0]])
     integers = observation_leaves(spaces.Box(-9, 9, (2,), np.int32))
-    with pytest.raises(EnvironmentFailed, match=r"environment 2: .*expected int32 \(2,\), got float64"):
+    with pytest.raises(EnvironmentFailed, match=r"observation: expected int32 \(2,\), got float64"):
         write_observation(np.array([1.5, 2.5]), integers, (np.zeros((3, 2), np.int32),), 2)

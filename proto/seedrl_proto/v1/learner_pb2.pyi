@@ -31,12 +31,14 @@ class OpaqueServerMessage(_message.Message):
     def __init__(self, welcome: _Optional[_Union[_inference_pb2.Welcome, _Mapping]] = ..., actions: _Optional[bytes] = ..., drain: _Optional[_Union[_inference_pb2.Drain, _Mapping]] = ..., waiting: _Optional[_Union[_inference_pb2.Waiting, _Mapping]] = ...) -> None: ...
 
 class BatchRequest(_message.Message):
-    __slots__ = ("batch_id", "requests")
+    __slots__ = ("batch_id", "requests", "queue_wait_ms")
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     batch_id: int
     requests: _containers.RepeatedCompositeFieldContainer[SessionRequest]
-    def __init__(self, batch_id: _Optional[int] = ..., requests: _Optional[_Iterable[_Union[SessionRequest, _Mapping]]] = ...) -> None: ...
+    queue_wait_ms: float
+    def __init__(self, batch_id: _Optional[int] = ..., requests: _Optional[_Iterable[_Union[SessionRequest, _Mapping]]] = ..., queue_wait_ms: _Optional[float] = ...) -> None: ...
 
 class SessionRequest(_message.Message):
     __slots__ = ("session", "open", "tick", "close")

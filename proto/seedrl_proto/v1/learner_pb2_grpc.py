@@ -65,9 +65,9 @@ class LearnerServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Infer(self, request_iterator, context):
-        """One broker's link: opens, ticks and closes of many sessions, multiplexed. The learner sends LinkWelcome first. A request
-        with ticks spends a credit, its reply gives it back; replies may come in another order than requests. When the link ends, all
-        its sessions are closed.
+        """One broker's link: opens, ticks and closes of many sessions, multiplexed. The learner sends LinkWelcome first, or Drain
+        when it is about to end. A request with ticks spends a credit, its reply gives it back; replies may come in another
+        order than requests. When the link ends, all its sessions are closed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -74,7 +74,6 @@ class GymVector:
         """Resets every environment with a seed of its own."""
         for env in range(self.num_envs):
             self._flags[env] = self._guarded(env, self._begin, self._seed(env))
-        self._counter.restart(np.arange(self.num_envs))
         return self._finish()
 
     def step(self, action: tuple[Array, ...]) -> Step:
@@ -97,8 +96,8 @@ class GymVector:
         self._current = env
         try:
             return act(env, argument)
-        except EnvironmentFailed:
-            raise
+        except EnvironmentFailed as broken_spec:
+            raise EnvironmentFailed(f"{self._name(env)}: {broken_spec}") from broken_spec
         except _FAILURES as failure:
             return self._replace(env, failure)
 
@@ -116,7 +115,7 @@ class GymVector:
         observation, reward, terminated, truncated, _ = self._envs[env].step(action)
         write_observation(observation, self._spec.observation, self._observation, env)
         if not isinstance(reward, float | int) and np.ndim(reward) != 0:
-            raise EnvironmentFailed(f"{self._name(env)}: reward: expected a number, got shape {np.shape(reward)}")
+            raise EnvironmentFailed(f"reward: expected a number, got shape {np.shape(reward)}")
         self._reward[env] = reward
         if not (terminated or truncated):
             return 0
@@ -124,16 +123,13 @@ class GymVector:
         return (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
 
     def _finish(self) -> Step:
-        with np.errstate(over="ignore"):
-            reward = self._reward.astype(np.float32)
-        finite = np.isfinite(reward)
-        if not finite.all():
-            env = int(np.argmin(finite))
+        reward = self._reward.astype(np.float32)
+        if not np.isfinite(reward).all():
+            env = int(np.argmin(np.isfinite(reward)))
             raise EnvironmentFailed(f"{self._name(env)}: reward: expected a finite float32, got {self._reward[env]}")
         first = self._flags & FIRST != 0
-        restarted = self._flags & RESTARTED != 0
-        if restarted.any():
-            self._counter.restart(restarted)
+        # A running episode is lost with its environment; any other FIRST follows an ending, where the count began anew.
+        self._counter.restart(first)
         episodes = self._counter.count(self._reward, ~first, self._flags & LAST != 0)
         return Step(self._observation, reward, self._flags, episodes)
 

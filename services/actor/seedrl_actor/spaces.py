@@ -45,8 +45,7 @@ def write_observation(value: Any, leaves: tuple[TensorSpec, ...], rows: tuple[Ar
     array = value if isinstance(value, np.ndarray) else np.asarray(value)
     if array.shape != leaf.shape or not np.can_cast(array.dtype, leaf.dtype, "same_kind"):
         raise EnvironmentFailed(
-            f"environment {env}: {leaf.path}: expected {leaf.dtype.name} {leaf.shape}, "
-            f"got {array.dtype.name} {array.shape}"
+            f"{leaf.path}: expected {leaf.dtype.name} {leaf.shape}, got {array.dtype.name} {array.shape}"
         )
     rows[0][env] = array
 

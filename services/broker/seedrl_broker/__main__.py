@@ -16,9 +16,7 @@ from seedrl_core.errors import ConfigError
 
 
 def run(
-    config: Annotated[
-        Path | None, typer.Option(help="TOML file with sections learner, broker and actor")
-    ] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with sections learner, broker and actor")] = None,
     listen: Annotated[str | None, typer.Option(help="where actors connect: host:port or unix:PATH")] = None,
     learner: Annotated[str | None, typer.Option(help="address of the learner: host:port or unix:PATH")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="any setting: broker.key=value; repeatable")] = None,

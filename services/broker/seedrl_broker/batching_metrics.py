@@ -20,17 +20,19 @@ class BatchingMetrics:
         self._longest_wait_s = 0.0
         self._sent_at: dict[int, float] = {}
 
-    def batch_sent(self, batch_id: int, ticks: Sequence[QueuedTick], max_rows: int, now: float) -> None:
-        """A batch of at least one tick goes out, where `max_rows` would have fitted."""
+    def batch_sent(self, batch_id: int, ticks: Sequence[QueuedTick], max_rows: int, now: float) -> float:
+        """A batch of at least one tick goes out, where `max_rows` would have fitted; returns its mean wait in ms."""
         rows = sum(tick.rows for tick in ticks)
         waits_s = [now - tick.queued_at for tick in ticks]
         self._sent_at[batch_id] = now
         self._longest_wait_s = max(self._longest_wait_s, *waits_s)
         self._metrics.observe("batch_rows", rows)
         self._metrics.observe("batch_fill", rows / max_rows)
-        self._metrics.observe("queue_wait_ms", _MS * sum(waits_s) / len(waits_s), weight=len(waits_s))
+        mean_wait_ms = _MS * sum(waits_s) / len(waits_s)
+        self._metrics.observe("queue_wait_ms", mean_wait_ms, weight=len(waits_s))
         self._metrics.count("batches_per_s")
         self._metrics.count("rows_per_s", rows)
+        return mean_wait_ms
 
     def batch_answered(self, batch_id: int, now: float) -> None:
         """The learner has returned the batch's credit."""

@@ -103,7 +103,9 @@ class LearnerLink:
             async with asyncio.timeout(_WELCOME_TIMEOUT_S):
                 reply = await call.read()
         except TimeoutError as error:
-            raise PeerLost(f"no LinkWelcome within {_WELCOME_TIMEOUT_S:.0f} s") from error
+            raise PeerLost(f"no learner answers within {_WELCOME_TIMEOUT_S:.0f} s") from error
+        if reply is not grpc.aio.EOF and reply.WhichOneof("kind") == "drain":
+            self._service.receive(reply)  # raises PeerLost
         if reply is grpc.aio.EOF or reply.WhichOneof("kind") != "link_welcome":
             raise PeerLost("expected LinkWelcome first")
         welcome: learner.LinkWelcome = reply.link_welcome

@@ -42,7 +42,7 @@ async def serve(config: BrokerConfig, stop: asyncio.Event) -> int:
             await checks.set(SERVICE_NAME, status)
 
         link = LearnerLink(service, channel, config.learner, tell_health)
-        servicer = InferenceServicer(service, link, config.max_message_bytes)
+        servicer = InferenceServicer(config, service, link)
         await tell_health()
         async with _listening(config, servicer, checks):
             await _live(config, service, link, servicer, stop)
@@ -94,7 +94,7 @@ async def _live(
         ]
         await stop.wait()
         service.drain(inference.Drain(code=inference.Drain.RESTARTING, reason="the broker is stopping"))
-        await servicer.all_parted(config.drain_grace_s)
+        await servicer.all_parted()
         for task in background:
             task.cancel()
     _log.info("broker_done")

@@ -13,16 +13,14 @@ from collections.abc import Callable, Iterator
 
 from seedrl_broker.batcher import Batcher
 from seedrl_broker.batching_metrics import BatchingMetrics
+from seedrl_broker.limits import ENVELOPE_BYTES, Limits, check_hello
 from seedrl_broker.session import Session
 from seedrl_core import logs
-from seedrl_core.codec import MAX_NUM_ENVS, PROTOCOL_VERSION, SESSION_ID_BYTES
 from seedrl_core.config import BrokerConfig
-from seedrl_core.errors import BadRequest, Overloaded, PeerLost, SeedrlError, SpecMismatch, error_from_status
+from seedrl_core.errors import BadRequest, Overloaded, PeerLost, SeedrlError, error_from_status
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import learner_pb2 as learner
 
-# Room that a tick or a Hello leaves in a message for what is around it, bytes.
-_ENVELOPE_BYTES = 64
 _log = logs.get(__name__)
 
 
@@ -45,7 +43,8 @@ class BrokerService:
         self._drain: inference.Drain | None = None
         # The link: None while there is none.
         self._link: learner.LinkWelcome | None = None
-        self._link_lost_because = "not connected yet"
+        self._link_lost_because = f"{config.learner}: not connected yet"
+        self._limits = Limits(config.max_batch_rows)
         self._batch_ids: Iterator[int]
         self._opens: dict[int, Session] = {}  # said Hello, not sent yet
         self._closes: list[int] = []
@@ -78,14 +77,14 @@ class BrokerService:
           BadRequest, SpecMismatch: the Hello has a field that is not allowed.
           Overloaded: there are max_sessions sessions.
         """
-        _check(hello)
+        check_hello(hello)
         if (old := self._by_id.get(hello.session_id)) is not None:
             self.close(old, BadRequest("the session was opened again by another connection"))
         session = Session(next(self._numbers), hello, self._clock())
         if self._drain is not None:
             session.drain(self._drain)
             return session
-        self._check_fits(session)
+        self._limits.check_session(hello)
         if len(self._sessions) >= self._config.max_sessions:
             raise Overloaded(f"expected at most {self._config.max_sessions} sessions (max_sessions), got one more")
         self._sessions[session.number] = self._by_id[hello.session_id] = session
@@ -96,12 +95,14 @@ class BrokerService:
         return session
 
     def tick(self, session: Session, serialized: bytes) -> None:
-        """Takes in a client's tick; it stays queued here while there is no link.
+        """Takes in a client's tick, which waits here while there is no link; one after the session's end is dropped.
 
         Raises:
           BadRequest: the client's last message is unanswered, or the tick is too large.
         """
-        self._check_size("tick", len(serialized))
+        if self._sessions.get(session.number) is not session:
+            return
+        self._limits.check_tick(serialized)
         session.ask(serialized, self._clock())
         if self._batcher.is_member(session.number):
             self._submit(session)
@@ -147,22 +148,23 @@ class BrokerService:
         """
         self._link = welcome
         self._batch_ids = itertools.count(1)
-        self._batcher.start(self._max_rows, self._max_bytes, welcome.credits)
+        self._limits = Limits(self._config.max_batch_rows).at(welcome)
+        self._batcher.start(self._limits.max_rows, self._limits.max_bytes, welcome.credits)
         if self._drain is not None and self._drain.code == inference.Drain.FINISHED:
             self._drain = None
-        for session in list(self._sessions.values()):
+        self._opens = dict(self._sessions)
+        for session in self._opens.copy().values():
             try:
-                self._check_fits(session)
+                self._limits.check_session(session.hello, session.tick)
             except BadRequest as error:
                 self.close(session, error)
-            else:
-                self._opens[session.number] = session
         self._wake_if_due()
 
     def link_lost(self, reason: str) -> None:
         """The learner is gone, and has closed all sessions; they stay open here, and wait."""
         self._link = None
         self._link_lost_because = reason
+        self._limits = Limits(self._config.max_batch_rows)
         self._batcher.stop()
         self._opens.clear()
         self._closes.clear()
@@ -244,7 +246,7 @@ class BrokerService:
 
     def _submit(self, session: Session) -> None:
         assert session.tick is not None
-        self._batcher.submit(session.number, len(session.tick) + _ENVELOPE_BYTES, self._clock())
+        self._batcher.submit(session.number, len(session.tick) + ENVELOPE_BYTES, self._clock())
         self._wake_if_due()
 
     def _opens_and_closes(self) -> learner.BatchRequest:
@@ -255,8 +257,8 @@ class BrokerService:
         self._closes.clear()
         num_bytes = request.ByteSize()
         for number, session in list(self._opens.items()):
-            num_bytes += session.hello.ByteSize() + _ENVELOPE_BYTES
-            if num_bytes > self._max_bytes and request.requests:
+            num_bytes += session.hello.ByteSize() + ENVELOPE_BYTES
+            if num_bytes > self._limits.max_bytes and request.requests:
                 break
             request.requests.add(session=number, open=session.hello)
             del self._opens[number]
@@ -267,30 +269,10 @@ class BrokerService:
         ticks = self._batcher.take(request.batch_id)
         for tick in ticks:
             request.requests.add(session=tick.session, tick=self._sessions[tick.session].tick)
-        self.metrics.batch_sent(request.batch_id, ticks, self._max_rows, now)
+        request.queue_wait_ms = self.metrics.batch_sent(request.batch_id, ticks, self._limits.max_rows, now)
         return request
 
     # Both sides.
-
-    @property
-    def _max_rows(self) -> int:
-        ours = self._config.max_batch_rows
-        return min(ours, self._link.max_batch_rows) if self._link is not None else ours
-
-    @property
-    def _max_bytes(self) -> int:
-        """Most bytes of a request to the learner; unlimited as long as none is known."""
-        return self._link.max_message_bytes if self._link is not None else 1 << 62
-
-    def _check_fits(self, session: Session) -> None:
-        if session.rows > self._max_rows:
-            raise BadRequest(f"num_envs: expected at most {self._max_rows} (max_batch_rows), got {session.rows}")
-        self._check_size("hello", session.hello.ByteSize())
-        self._check_size("tick", len(session.tick or b""))
-
-    def _check_size(self, name: str, num_bytes: int) -> None:
-        if num_bytes + _ENVELOPE_BYTES > self._max_bytes:
-            raise BadRequest(f"{name}: expected at most {self._max_bytes - _ENVELOPE_BYTES} bytes, got {num_bytes}")
 
     def _remove(self, session: Session) -> None:
         del self._sessions[session.number], self._by_id[session.hello.session_id]
@@ -306,16 +288,6 @@ class BrokerService:
         if self._link is None:
             return f"learner is not there: {self._link_lost_because}"
         return f"the learner has not answered for {waited_s:.1f} s (busy, paused or its queue is full)"
-
-
-def _check(hello: inference.Hello) -> None:
-    """Checks what the broker itself relies on; the rest is the learner's."""
-    if hello.protocol_version != PROTOCOL_VERSION:
-        raise SpecMismatch(f"protocol_version: expected {PROTOCOL_VERSION}, got {hello.protocol_version}")
-    if len(hello.session_id) != SESSION_ID_BYTES:
-        raise BadRequest(f"session_id: expected {SESSION_ID_BYTES} bytes, got {len(hello.session_id)}")
-    if not 1 <= hello.num_envs <= MAX_NUM_ENVS:
-        raise BadRequest(f"num_envs: expected 1..{MAX_NUM_ENVS}, got {hello.num_envs}")
 
 
 def _names(session: Session) -> dict[str, str]:

@@ -16,6 +16,7 @@ from seedrl_broker.service import BrokerService
 from seedrl_broker.session import Session
 from seedrl_core import logs
 from seedrl_core.codec import PROTOCOL_VERSION
+from seedrl_core.config import BrokerConfig
 from seedrl_core.errors import BadRequest, ExpectedError, PeerLost, SeedrlError
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1.learner_pb2 import OpaqueClientMessage, OpaqueServerMessage
@@ -31,11 +32,11 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 class InferenceServicer:
     """`Inference` of the proto."""
 
-    def __init__(self, service: BrokerService, link: LearnerLink, max_message_bytes: int) -> None:
-        """`max_message_bytes`: what the server accepts, for Describe."""
+    def __init__(self, config: BrokerConfig, service: BrokerService, link: LearnerLink) -> None:
+        """The edge of `service`; `link` is asked for the spec."""
+        self._config = config
         self._service = service
         self._link = link
-        self._max_message_bytes = max_message_bytes
         self._streams = 0
         self._none_left = asyncio.Event()
         self._none_left.set()
@@ -67,7 +68,7 @@ class InferenceServicer:
             learner_ready=service.learner_ready,
             sessions=service.num_sessions,
             num_envs=service.num_envs,
-            max_message_bytes=self._max_message_bytes,
+            max_message_bytes=self._config.max_message_bytes,
             metrics=service.metrics.values,
         )
 
@@ -91,22 +92,28 @@ class InferenceServicer:
         if error is not None and not context.done():
             await context.abort(_STATUS.get(error.status, grpc.StatusCode.UNKNOWN), str(error))
 
-    async def all_parted(self, grace_s: float) -> None:
-        """Waits up to `grace_s` seconds until no stream is left."""
+    async def all_parted(self) -> None:
+        """Waits up to drain_grace_s until no stream is left."""
         try:
-            async with asyncio.timeout(grace_s):
+            async with asyncio.timeout(self._config.drain_grace_s):
                 await self._none_left.wait()
         except TimeoutError:
-            _log.warning("sessions_still_connected", count=self._streams, waited_s=grace_s)
+            _log.warning("sessions_still_connected", count=self._streams, waited_s=self._config.drain_grace_s)
 
     async def _serve(self, context: _Context) -> None:
-        """Reads and writes until the session ends; one task for each, so that nothing is started a message."""
+        """Reads and writes until the session ends; one task for each, so that nothing is started a message.
+
+        A client that was asked to leave gets time to do so: a stream that the server ends first is reset, and a client
+        library may then drop the Drain unread.
+        """
         session = self._service.open(await _read_hello(context))
         try:
             async with asyncio.TaskGroup() as group:
                 reader = group.create_task(self._read(session, context))
                 while (message := await session.next_message()) is not None:
                     await _write(context, message)
+                if session.drained:
+                    await asyncio.wait((reader,), timeout=self._config.drain_grace_s)
                 reader.cancel()
         finally:
             self._service.close(session)

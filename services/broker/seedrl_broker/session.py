@@ -23,6 +23,7 @@ class Session:
       hello: the client's first message.
       tick: the serialized tick that the learner has not answered; kept to be sent again over a new link.
       greeted: the client has its Welcome; a later one, of a new link, is not for it.
+      drained: the client was asked to leave.
       asked_at: when the unanswered message came, in the service's clock; None while the client owes the next message.
     """
 
@@ -32,6 +33,7 @@ class Session:
         self.hello = hello
         self.tick: bytes | None = None
         self.greeted = False
+        self.drained = False
         self.asked_at: float | None = now
         self._outbox: asyncio.Queue[OpaqueServerMessage | None] = asyncio.Queue(_OUTBOX_MESSAGES)
         self._error: SeedrlError | None = None
@@ -60,7 +62,8 @@ class Session:
             self._put(OpaqueServerMessage(waiting=inference.Waiting(reason=reason, waited_s=waited_s)))
 
     def drain(self, drain: inference.Drain) -> None:
-        """Parts with the client in order."""
+        """Parts with the client in order; it is the client that leaves."""
+        self.drained = True
         self._put(OpaqueServerMessage(drain=drain))
         self.end()
 

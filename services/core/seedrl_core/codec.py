@@ -14,7 +14,7 @@ import numpy as np
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import spec_pb2
 
-from seedrl_core.errors import BadRequest
+from seedrl_core.errors import BadRequest, SpecMismatch
 from seedrl_core.spec import Array, EnvironmentSpec, TensorSpec
 
 PROTOCOL_VERSION = 1
@@ -113,9 +113,9 @@ def _leaf_from_proto(message: spec_pb2.TensorSpec) -> TensorSpec:
 
 
 def check_hello(hello: inference.Hello) -> EnvironmentSpec:
-    """The spec of a valid Hello; BadRequest says which field is wrong."""
+    """The spec of a valid Hello; BadRequest says which field is wrong, SpecMismatch that the contract's version is."""
     if hello.protocol_version != PROTOCOL_VERSION:
-        raise BadRequest(f"protocol_version: expected {PROTOCOL_VERSION}, got {hello.protocol_version}")
+        raise SpecMismatch(f"protocol_version: expected {PROTOCOL_VERSION}, got {hello.protocol_version}")
     if len(hello.session_id) != SESSION_ID_BYTES:
         raise BadRequest(f"session_id: expected {SESSION_ID_BYTES} bytes, got {len(hello.session_id)}")
     if not 1 <= hello.num_envs <= MAX_NUM_ENVS:

@@ -63,8 +63,9 @@ class Training:
         return 0 if complete else INTERRUPTED
 
     def kill(self) -> None:
-        """Ends every process at once."""
+        """Ends every process at once, and gives the terminal back."""
         self._services.kill()
+        self._display.__exit__(None, None, None)
 
     @property
     def _has_begun(self) -> bool:

@@ -92,6 +92,7 @@ class LearnerService:
             replies = await self._in_thread(self._open_and_close, link, opens, loop)
             yield learner.Replies(batch_id=request.batch_id, replies=replies)
         if ticks:
+            self.run.metrics.observe("inference/queue_wait_ms", request.queue_wait_ms)
             if all(self._is_greedy(link, item.session) for item in ticks):
                 replies = await self._in_thread(self._tick, link, ticks)
             else:

@@ -34,11 +34,15 @@ class LearnerServicer(learner_grpc.LearnerServicer):
         self._streams: dict[Link, _Stream] = {}
         self._none_left = asyncio.Event()
         self._none_left.set()
+        self._drain: learner.BatchReply | None = None
         # Resolved with the first bug met while serving; the process ends with it.
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def Infer(self, _: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         """One broker's link. Cancellation, which is how gRPC tells that the peer is gone, closes its sessions."""
+        if self._drain is not None:
+            await context.write(self._drain)
+            return
         link = Link(context.peer())
         stream = self._streams[link] = _Stream(context)
         self._none_left.clear()
@@ -60,9 +64,9 @@ class LearnerServicer(learner_grpc.LearnerServicer):
             _log.info("broker_disconnected", peer=link.peer)
 
     async def drain(self, code: inference.Drain.Code, reason: str, grace_s: float) -> None:
-        """Tells every broker, and waits up to `grace_s` seconds for them to leave."""
-        message = learner.BatchReply(drain=inference.Drain(code=code, reason=reason))
-        await asyncio.gather(*(stream.write(message) for stream in self._streams.values()))
+        """Tells every broker, those that connect later too, and waits up to `grace_s` seconds for them to leave."""
+        self._drain = learner.BatchReply(drain=inference.Drain(code=code, reason=reason))
+        await asyncio.gather(*(stream.write(self._drain) for stream in self._streams.values()))
         try:
             async with asyncio.timeout(grace_s):
                 await self._none_left.wait()

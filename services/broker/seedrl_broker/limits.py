@@ -1,0 +1,62 @@
+"""What the broker accepts from clients: the fields it relies on, and the sizes that the learner's link can carry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from seedrl_core.codec import MAX_NUM_ENVS, PROTOCOL_VERSION, SESSION_ID_BYTES
+from seedrl_core.errors import BadRequest, SpecMismatch
+from seedrl_proto.v1 import inference_pb2 as inference
+from seedrl_proto.v1 import learner_pb2 as learner
+
+# Most that a request to the learner adds around a tick or a Hello, bytes.
+ENVELOPE_BYTES = 64
+_UNKNOWN_BYTES = 1 << 62
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Sizes of a request to the learner.
+
+    Attributes:
+      max_rows: most environments in a batch, hence in a session.
+      max_bytes: largest request; as good as unlimited while no learner is connected.
+    """
+
+    max_rows: int
+    max_bytes: int = _UNKNOWN_BYTES
+
+    def at(self, link: learner.LinkWelcome) -> Limits:
+        """These limits and those of a link together."""
+        return Limits(min(self.max_rows, link.max_batch_rows), min(self.max_bytes, link.max_message_bytes))
+
+    def check_session(self, hello: inference.Hello, tick: bytes | None = None) -> None:
+        """BadRequest when a session, or the tick that it has outstanding, is too large."""
+        if hello.num_envs > self.max_rows:
+            raise BadRequest(f"num_envs: expected at most {self.max_rows} (max_batch_rows), got {hello.num_envs}")
+        self._check_size("hello", hello.ByteSize())
+        if tick is not None:
+            self.check_tick(tick)
+
+    def check_tick(self, tick: bytes) -> None:
+        """BadRequest when a serialized tick is too large."""
+        self._check_size("tick", len(tick))
+
+    def _check_size(self, name: str, num_bytes: int) -> None:
+        allowed = self.max_bytes - ENVELOPE_BYTES
+        if num_bytes > allowed:
+            raise BadRequest(f"{name}: expected at most {allowed} bytes, got {num_bytes}")
+
+
+def check_hello(hello: inference.Hello) -> None:
+    """Checks what the broker itself relies on; the rest is the learner's.
+
+    Raises:
+      BadRequest, SpecMismatch: names the field, what was expected and what was got.
+    """
+    if hello.protocol_version != PROTOCOL_VERSION:
+        raise SpecMismatch(f"protocol_version: expected {PROTOCOL_VERSION}, got {hello.protocol_version}")
+    if len(hello.session_id) != SESSION_ID_BYTES:
+        raise BadRequest(f"session_id: expected {SESSION_ID_BYTES} bytes, got {len(hello.session_id)}")
+    if not 1 <= hello.num_envs <= MAX_NUM_ENVS:
+        raise BadRequest(f"num_envs: expected 1..{MAX_NUM_ENVS}, got {hello.num_envs}")

@@ -1,0 +1,39 @@
+"""docs/protocol.md shows the bytes that the codec makes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from seedrl_core import codec
+from seedrl_proto.v1 import inference_pb2 as inference
+
+PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
+
+
+def printed_bytes(after: str) -> bytes:
+    """The bytes at the beginning of each line of the first code block after a sentence."""
+    block = PAGE.read_text().split(after, 1)[1].split("```")[1]
+    return b"".join(bytes.fromhex(line[1]) for line in re.finditer(r"^ *((?:[0-9a-f]{2} +)+)", block, re.MULTILINE))
+
+
+def test_the_worked_tick_is_what_the_codec_makes() -> None:
+    """The tick printed in the documentation is the serialized message."""
+    tick = codec.TickArrays(
+        sequence=3,
+        observation=(np.array([[0.5, -1.0], [2.0, 0.0]], np.float32),),
+        reward=np.array([1.0, 0.0], np.float32),
+        flags=np.array([codec.TERMINATED, codec.FIRST], np.uint8),
+        episodes=(codec.Episode(0, 10.0, 4),),
+        env_ms=0.25,
+    )
+    message = inference.ClientMessage(tick=codec.encode_tick(tick))
+    assert printed_bytes("The message, 54 bytes:") == message.SerializeToString(deterministic=True)
+
+
+def test_the_worked_answer_is_what_the_codec_makes() -> None:
+    """The actions printed in the documentation are the serialized message."""
+    message = inference.ServerMessage(actions=codec.encode_actions(3, (np.array([1, 0], np.int64),), 7))
+    assert printed_bytes("by policy version 7:") == message.SerializeToString(deterministic=True)
