@@ -13,7 +13,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.all ## train CartPole-v1 with the live display, then evaluate over 100 episodes
-	$(BIN)/seedrl train CartPole-v1 --env-steps 300000 --run-dir $(DEMO_RUN)
+	$(BIN)/seedrl train CartPole-v1 --env-steps 400000 --run-dir $(DEMO_RUN)
 	$(BIN)/seedrl eval $(DEMO_RUN) --episodes 100
 
 test: $(VENV)/.test ## all tests
@@ -42,8 +42,8 @@ proto-check: $(VENV)/.test ## fail when the committed stubs differ from the .pro
 wheel-check: $(VENV)/.test ## build the wheel and try its actor-only installation
 	.ci/wheel-check $(BIN)/python
 
-bench: $(VENV)/.all ## the benchmarks, one after the other
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+bench: $(VENV)/.all ## the benchmarks (benchmarks/bench_*.py), one after the other
+	@for script in $(wildcard benchmarks/bench_*.py); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean: ## remove the virtual environment and built files; runs/ stays
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

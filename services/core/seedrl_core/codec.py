@@ -11,11 +11,11 @@ from typing import Any
 
 import msgpack
 import numpy as np
-from seedrl_proto.v1 import inference_pb2 as inference
-from seedrl_proto.v1 import spec_pb2
 
 from seedrl_core.errors import BadRequest, SpecMismatch
 from seedrl_core.spec import Array, EnvironmentSpec, TensorSpec
+from seedrl_proto.v1 import inference_pb2 as inference
+from seedrl_proto.v1 import spec_pb2
 
 PROTOCOL_VERSION = 1
 SESSION_ID_BYTES = 16

@@ -15,9 +15,7 @@ from seedrl_core.errors import ConfigError
 
 
 def run(
-    config: Annotated[
-        Path | None, typer.Option(help="TOML file with sections learner, broker and actor")
-    ] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with sections learner, broker and actor")] = None,
     listen: Annotated[str | None, typer.Option(help="where brokers connect: host:port or unix:PATH")] = None,
     run_dir: Annotated[Path | None, typer.Option(help="checkpoints, metrics and TensorBoard go here")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue from the newest checkpoint of the run")] = False,
