@@ -126,11 +126,15 @@ class VTraceConfig(_Model):
     """IMPALA's V-trace actor-critic (arXiv 1802.01561)."""
 
     discount: float = Field(0.99, ge=0, le=1, description="gamma")
-    trace_lambda: float = Field(1.0, ge=0, le=1, description="lambda of the traces (remark 2)")
+    trace_lambda: float | None = Field(
+        None, ge=0, le=1, description="lambda of the traces (remark 2); None: by the observation space"
+    )
     clip_rho: float = Field(1.0, gt=0, description="rho bar")
     clip_c: float = Field(1.0, gt=0, description="c bar")
     clip_pg_rho: float = Field(1.0, gt=0, description="clip of the policy gradient's importance weight")
-    baseline_cost: float = Field(0.5, ge=0, description="weight of the value loss")
+    baseline_cost: float | None = Field(
+        None, ge=0, description="weight of the value loss; None: by the observation space"
+    )
     entropy_cost: float | None = Field(
         None, ge=0, description="weight of the entropy bonus; None: by the observation space"
     )
@@ -165,7 +169,7 @@ class LearnerConfig(_Model):
         None, description="unrolls in a training batch; None: by the observation space"
     )
     queue_unrolls: Positive | None = Field(
-        None, description="finished unrolls that may wait for training; None: batch_unrolls"
+        None, description="finished unrolls that may wait for training; None: by the observation space"
     )
     frame_stack: Positive | None = Field(
         None, description="successive observations stacked; None: as the environment advises"
