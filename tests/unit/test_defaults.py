@@ -55,7 +55,7 @@ def test_what_is_set_stays(spec: EnvironmentSpec) -> None:
         {
             "network": {"torso": "impala_resnet", "separate_baseline": False},
             "optimizer": {"learning_rate": 0.5, "max_gradient_norm": 9.0},
-            "vtrace": {"entropy_cost": 0.0, "reward_clip": 0.0},
+            "vtrace": {"trace_lambda": 0.0, "baseline_cost": 0.0, "entropy_cost": 0.0, "reward_clip": 0.0},
             "unroll_length": 3,
             "batch_unrolls": 5,
             "queue_unrolls": 7,
@@ -65,6 +65,7 @@ def test_what_is_set_stays(spec: EnvironmentSpec) -> None:
     assert resolve(settings, spec) == settings
 
 
-def test_as_many_unrolls_may_wait_as_a_batch_has() -> None:
-    """queue_unrolls follows batch_unrolls, so that policy lag stays about one update."""
-    assert resolve(LearnerConfig(batch_unrolls=5), ATARI).queue_unrolls == 5
+def test_at_least_a_batch_of_unrolls_may_wait() -> None:
+    """queue_unrolls grows with batch_unrolls, since training would wait for ever for more than may wait."""
+    assert resolve(LearnerConfig(batch_unrolls=500), ATARI).queue_unrolls == 500
+    assert (resolve(LearnerConfig(), ATARI).queue_unrolls or 0) >= (resolve(LearnerConfig(), ATARI).batch_unrolls or 0)

@@ -87,6 +87,7 @@ class VTraceAgent:
         # Invalid: from the last observation of an episode into a reset.
         valid = ~(_time_major(batch.last)[:-1] | _time_major(batch.first)[1:])
         rho = tf.exp(losses.log_prob(logits, action) - losses.log_prob(behaviour_logits, action))
+        assert config.trace_lambda is not None and config.baseline_cost is not None, "configuration not resolved"
         targets = vtrace(
             rho=rho,
             discount=discount,
