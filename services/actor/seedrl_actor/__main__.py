@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,8 +10,7 @@ import typer
 from seedrl_actor import actor
 from seedrl_core import logs
 from seedrl_core.aio import run_service
-from seedrl_core.config import load_settings, parse_assignments
-from seedrl_core.errors import ConfigError
+from seedrl_core.command_line import run_command, settings_from_flags
 
 
 def run(
@@ -40,19 +38,14 @@ def run(
         "episodes": episodes,
         "results": results,
     }
-    overrides = {f"actor.{name}": value for name, value in flags.items() if value is not None}
-    try:
-        settings = load_settings(config, parse_assignments(set_ or []) | overrides).actor
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
+    settings = settings_from_flags("actor", config, set_, flags).actor
     logs.configure("actor", actor=settings.actor_index)
     raise typer.Exit(run_service(lambda stop: actor.run(settings, stop)))
 
 
 def main() -> None:
     """Console entry point."""
-    typer.run(run)
+    run_command(run)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +10,7 @@ import typer
 from seedrl_broker.server import serve
 from seedrl_core import logs
 from seedrl_core.aio import run_service
-from seedrl_core.config import load_settings, parse_assignments
-from seedrl_core.errors import ConfigError
+from seedrl_core.command_line import run_command, settings_from_flags
 
 
 def run(
@@ -22,20 +20,14 @@ def run(
     set_: Annotated[list[str] | None, typer.Option("--set", help="any setting: broker.key=value; repeatable")] = None,
 ) -> None:
     """Batches the requests of many actors for one learner; `--set broker.KEY=VALUE` reaches every setting."""
-    flags = {"broker.listen": listen, "broker.learner": learner}
-    overrides = {key: value for key, value in flags.items() if value is not None}
-    try:
-        broker = load_settings(config, parse_assignments(set_ or []) | overrides).broker
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
+    broker = settings_from_flags("broker", config, set_, {"listen": listen, "learner": learner}).broker
     logs.configure("broker")
     raise typer.Exit(run_service(lambda stop: serve(broker, stop)))
 
 
 def main() -> None:
     """Console entry point."""
-    typer.run(run)
+    run_command(run)
 
 
 if __name__ == "__main__":

@@ -293,8 +293,9 @@ def _explain(detail: Any) -> str:
     location = [str(part) for part in detail["loc"]]
     if detail["type"] == "extra_forbidden":
         return _unknown(".".join(location), _fields(location[:-1]))
-    message = detail["msg"].removeprefix("Value error, ")
-    return f"{'.'.join(location)}: {message[0].lower()}{message[1:]}, got {detail['input']!r}"
+    if detail["type"] == "value_error":
+        return f"{'.'.join(location)}: {detail['msg'].removeprefix('Value error, ')}"
+    return f"{'.'.join(location)}: {detail['msg'][0].lower()}{detail['msg'][1:]}, got {detail['input']!r}"
 
 
 def _unknown(key: str, allowed: Sequence[str]) -> str:

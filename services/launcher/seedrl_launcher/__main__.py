@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,8 +15,9 @@ from rich.table import Table
 
 from seedrl_core import logs
 from seedrl_core.aio import run_service
+from seedrl_core.command_line import run_app
 from seedrl_core.config import write_settings
-from seedrl_core.errors import ConfigError, ExpectedError
+from seedrl_core.errors import ConfigError
 from seedrl_launcher import run_directory
 from seedrl_launcher.display import make_display
 from seedrl_launcher.evaluation import Evaluator
@@ -163,11 +163,7 @@ def _print(values: dict[str, Any], as_json: bool) -> None:
 def main() -> None:
     """Console entry point."""
     logs.configure("launcher")
-    try:
-        app()
-    except ExpectedError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    run_app(app)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from seedrl_core import logs
 from seedrl_core.aio import run_service
-from seedrl_core.config import load_settings, parse_assignments
-from seedrl_core.errors import ConfigError
+from seedrl_core.command_line import run_command, settings_from_flags
 
 
 def run(
@@ -22,13 +20,8 @@ def run(
     set_: Annotated[list[str] | None, typer.Option("--set", help="any setting: learner.key=value; repeatable")] = None,
 ) -> None:
     """Inference and training for all brokers that connect; `--set learner.KEY=VALUE` reaches every setting."""
-    flags: dict[str, Any] = {"listen": listen, "run_dir": run_dir, "resume": resume or None}
-    overrides = {f"learner.{name}": value for name, value in flags.items() if value is not None}
-    try:
-        learner = load_settings(config, parse_assignments(set_ or []) | overrides).learner
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
+    flags = {"listen": listen, "run_dir": run_dir, "resume": resume or None}
+    learner = settings_from_flags("learner", config, set_, flags).learner
     logs.configure("learner", run=learner.run_dir.name)
 
     from seedrl_learner import compute
@@ -41,7 +34,7 @@ def run(
 
 def main() -> None:
     """Console entry point."""
-    typer.run(run)
+    run_command(run)
 
 
 if __name__ == "__main__":
