@@ -32,6 +32,7 @@ def make_run(run_dir: Path, **overrides: object) -> Run:
         "run_dir": str(run_dir),
         "unroll_length": UNROLL_LENGTH,
         "batch_unrolls": 2,
+        "queue_unrolls": 2,
         "max_envs": 8,
         "network.mlp_sizes": [8],
         "network.core": "lstm",
