@@ -8,9 +8,10 @@ import pytest
 from seedrl_core.codec import FIRST, RESTARTED, TERMINATED, TickArrays
 from seedrl_core.errors import ConfigError, Overloaded
 from seedrl_core.spec import TensorSpec
+from seedrl_learner.batch import StepInput, UnrollBatch
 from seedrl_learner.slots import SlotPool
 from seedrl_learner.unroll_queue import UnrollQueue
-from seedrl_learner.unrolls import UnrollArrays, UnrollLayout, UnrollStore
+from seedrl_learner.unrolls import UnrollLayout, UnrollStore
 
 OBSERVATION = TensorSpec("observation", np.dtype(np.int64), (1,))
 ACTION = TensorSpec("action", np.dtype(np.int64), (), (0.0,), (9.0,))
@@ -22,7 +23,7 @@ def make_store(unroll_length: int = 3, overlap: int = 1, frame_stack: int = 1, s
         observation=(OBSERVATION,),
         action=(ACTION,),
         stacked=(frame_stack > 1,),
-        behaviour=(("logits", np.dtype(np.float32), (2,)),),
+        behaviour=(TensorSpec("logits", np.dtype(np.float32), (2,)),),
         core_state_sizes=(1,),
         unroll_length=unroll_length,
         overlap=overlap,
@@ -34,13 +35,13 @@ def make_store(unroll_length: int = 3, overlap: int = 1, frame_stack: int = 1, s
 class Driver:
     """Feeds a store with values that name their step: obs = t, reward = t, action = t % 10, core state = t."""
 
-    def __init__(self, store: UnrollStore, slots: list[int]) -> None:
+    def __init__(self, store: UnrollStore, slots: list[int], *, keep: bool = True) -> None:
         self.store = store
         self.slots = np.array(slots, np.int32)
-        store.open(self.slots)
+        store.open(self.slots, keep=keep)
         self.time = 0
-        self.unrolls: list[UnrollArrays] = []
-        self.inputs = []
+        self.unrolls: list[UnrollBatch] = []
+        self.inputs: list[StepInput] = []
 
     def step(self, flags: int | list[int] = 0) -> None:
         """One tick of all slots; finished unrolls are copied out and their rows released."""
@@ -51,7 +52,8 @@ class Driver:
             reward=np.full(n, self.time, np.float32),
             flags=np.broadcast_to(np.array(flags, np.uint8), (n,)).copy(),
         )
-        self.inputs.append(self.store.append(self.slots, tick))
+        self.store.append(self.slots, tick)
+        self.inputs.append(self.store.newest(self.slots))
         rows = self.store.complete(
             self.slots,
             (np.full(n, self.time % 10, np.int64),),
@@ -165,6 +167,36 @@ def test_rows_return_to_their_level() -> None:
         driver.step()
     store.close(driver.slots)
     assert store.num_free_rows == before
+
+
+def test_unrolls_of_no_use_take_no_row() -> None:
+    """A slot that is not kept needs one row for ever, hands out nothing, and its inputs are those of a kept one."""
+    store = make_store(frame_stack=3)
+    kept, other = Driver(store, [0]), Driver(store, [1], keep=False)
+    free = store.num_free_rows
+    for t in range(12):
+        for driver in (kept, other):
+            driver.step(FIRST if t in (0, 5) else TERMINATED if t == 4 else 0)
+    assert kept.unrolls
+    assert not other.unrolls
+    assert store.num_free_rows == free
+    for one, same in zip(kept.inputs, other.inputs, strict=True):
+        age = one.stack_age[0]
+        assert (one.first, age, one.reward) == (same.first, same.stack_age[0], same.reward)
+        assert one.previous_action[0] == same.previous_action[0]
+        assert one.observation[0][0, 2 - age :].tolist() == same.observation[0][0, 2 - age :].tolist()
+
+
+def test_padding_reads_a_first_step_of_zeros() -> None:
+    """The padding slot joins any batch, before and after real slots were used, and is always FIRST and zero."""
+    store = make_store(frame_stack=3)
+    driver = Driver(store, [0])
+    for _ in range(5):
+        driver.step()
+        inputs = store.newest(np.array([0, store.padding_slot], np.int32))
+        assert inputs.first[1]
+        assert not any(np.any(value[1]) for value in (*inputs.observation, inputs.reward, inputs.stack_age))
+        assert not inputs.previous_action[0][1]
 
 
 def test_an_unroll_shorter_than_its_overlap_is_refused() -> None:

@@ -94,6 +94,7 @@ def rollout(agent: VTraceAgent, leaf: TensorSpec, flags: Array = FLAGS, seed: in
         behaviour=(tf.stack(logits, axis=1),),
         stack_age=tf.constant(initial_age),
         core_state=initial_state,
+        policy_version=tf.zeros(flags.shape, tf.int64),
     )
 
 

@@ -1,12 +1,15 @@
-"""What flows between storage and agents, as tensors: one step for inference, whole unrolls for training."""
+"""What flows between storage and agents: one step for inference, whole unrolls for training.
+
+Storage fills these with NumPy arrays, which become tensors at the border of a tf.function.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import tensorflow as tf
+from typing import Any, NamedTuple
 
 from seedrl_core.codec import FIRST, LAST, TERMINATED
+
+Tensor = Any  # a NumPy array or a tf.Tensor
 
 
 class StepInput(NamedTuple):
@@ -20,11 +23,11 @@ class StepInput(NamedTuple):
       stack_age: [N] int32, how many of the window's K - 1 earlier frames belong to this episode; 0 where `first`.
     """
 
-    observation: tuple[tf.Tensor, ...]
-    reward: tf.Tensor
-    first: tf.Tensor
-    previous_action: tuple[tf.Tensor, ...]
-    stack_age: tf.Tensor
+    observation: tuple[Tensor, ...]
+    reward: Tensor
+    first: Tensor
+    previous_action: tuple[Tensor, ...]
+    stack_age: Tensor
 
 
 class StepOutput(NamedTuple):
@@ -36,9 +39,9 @@ class StepOutput(NamedTuple):
       core_state: [N, size] float32 each, the recurrent state after step t; () without a core.
     """
 
-    action: tuple[tf.Tensor, ...]
-    behaviour: tuple[tf.Tensor, ...]
-    core_state: tuple[tf.Tensor, ...]
+    action: tuple[Tensor, ...]
+    behaviour: tuple[Tensor, ...]
+    core_state: tuple[Tensor, ...]
 
 
 class UnrollBatch(NamedTuple):
@@ -53,31 +56,33 @@ class UnrollBatch(NamedTuple):
       behaviour: [B, T+1, ...] each, in the order of `Agent.behaviour`.
       stack_age: [B] int32, as in StepInput, of step 0.
       core_state: [B, size] float32 each, the recurrent state before step 0.
+      policy_version: [B, T+1] int64, of the policy that chose a_t.
     """
 
-    observation: tuple[tf.Tensor, ...]
-    reward: tf.Tensor
-    flags: tf.Tensor
-    previous_action: tuple[tf.Tensor, ...]
-    action: tuple[tf.Tensor, ...]
-    behaviour: tuple[tf.Tensor, ...]
-    stack_age: tf.Tensor
-    core_state: tuple[tf.Tensor, ...]
+    observation: tuple[Tensor, ...]
+    reward: Tensor
+    flags: Tensor
+    previous_action: tuple[Tensor, ...]
+    action: tuple[Tensor, ...]
+    behaviour: tuple[Tensor, ...]
+    stack_age: Tensor
+    core_state: tuple[Tensor, ...]
+    policy_version: Tensor
 
     @property
-    def first(self) -> tf.Tensor:
+    def first(self) -> Tensor:
         """[B, T+1] bool: obs_t comes from a reset."""
         return self._has(FIRST)
 
     @property
-    def terminated(self) -> tf.Tensor:
+    def terminated(self) -> Tensor:
         """[B, T+1] bool: obs_t is the last of an episode that ended by its own rules."""
         return self._has(TERMINATED)
 
     @property
-    def last(self) -> tf.Tensor:
+    def last(self) -> Tensor:
         """[B, T+1] bool: obs_t is the last of its episode."""
         return self._has(LAST)
 
-    def _has(self, mask: int) -> tf.Tensor:
-        return tf.bitwise.bitwise_and(self.flags, tf.constant(mask, tf.uint8)) != 0
+    def _has(self, mask: int) -> Tensor:
+        return (self.flags & mask) != 0

@@ -7,7 +7,6 @@ each batch uses the newest policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,22 +14,13 @@ import tensorflow as tf
 
 from seedrl_core.codec import TickArrays
 from seedrl_core.metrics import Metrics
-from seedrl_core.spec import Array, EnvironmentSpec, TensorSpec
+from seedrl_core.spec import Array, TensorSpec
 from seedrl_learner.agents.base import Agent
-from seedrl_learner.batch import StepInput
+from seedrl_learner.batch import StepInput, Tensor
 from seedrl_learner.progress import Progress
 from seedrl_learner.slots import SlotPool, Slots
 from seedrl_learner.unroll_queue import UnrollQueue
-from seedrl_learner.unrolls import StepArrays, UnrollStore
-
-
-@dataclass(frozen=True)
-class SlotTick:
-    """A decoded tick of one session and the slots of its environments; greedy ones are not trained on."""
-
-    slots: Slots
-    tick: TickArrays
-    greedy: bool
+from seedrl_learner.unrolls import UnrollLayout, UnrollStore
 
 
 def bucket(rows: int) -> int:
@@ -45,36 +35,34 @@ class Inference:
     """Runs the agent's policy for batches of ticks and feeds the unrolls."""
 
     def __init__(
-        self,
-        agent: Agent,
-        spec: EnvironmentSpec,
-        store: UnrollStore,
-        slots: SlotPool,
-        queue: UnrollQueue,
-        progress: Progress,
-        metrics: Metrics,
-        seed: int,
+        self, agent: Agent, store: UnrollStore, queue: UnrollQueue, progress: Progress, metrics: Metrics, seed: int
     ) -> None:
-        """`store` must have a row for every slot, see `Run`."""
-        self._agent = agent
+        """`store` must have rows for all slots besides those that `queue` and training can hold."""
         self._store = store
-        self._slots = slots
         self._queue = queue
         self._progress = progress
         self._metrics = metrics
         self._seed = seed
         self._batches = 0
-        # The last row belongs to no slot: padding reads and writes it.
-        self._padding_slot = slots.capacity
+        # Of each slot, the padding slot last.
+        num_slots = store.padding_slot + 1
+        self._slots = SlotPool(store.padding_slot)
+        self._greedy = np.zeros(num_slots, np.bool_)
         self._core_state = tuple(
-            tf.Variable(tf.zeros([slots.capacity + 1, size]), trainable=False) for size in agent.core_state_sizes
+            tf.Variable(tf.zeros([num_slots, size]), trainable=False) for size in agent.core_state_sizes
         )
-        self._step = self._make_step(spec)
+        self._step = tf.function(
+            _make_step(agent, self._core_state), input_signature=_step_signature(store.layout), autograph=False
+        )
 
-    def open(self, num_envs: int) -> Slots:
-        """Slots [num_envs] for a new session, with clean state; Overloaded when there are too few."""
+    def open(self, num_envs: int, *, greedy: bool) -> Slots:
+        """Slots [num_envs] for a new session, with clean state; Overloaded when there are too few.
+
+        `greedy`: they take the best actions, and are not trained on.
+        """
         slots = self._slots.acquire(num_envs)
-        self._store.open(slots)
+        self._store.open(slots, keep=not greedy)
+        self._greedy[slots] = greedy
         return slots
 
     def close(self, slots: Slots) -> None:
@@ -82,116 +70,68 @@ class Inference:
         self._store.close(slots)
         self._slots.release(slots)
 
-    def run(self, ticks: Sequence[SlotTick]) -> list[tuple[Array, ...]]:
-        """Actions for each tick: leaves [N, *shape] in the spec's dtypes. May finish unrolls, which go to the queue."""
+    def run(self, ticks: Sequence[tuple[Slots, TickArrays]]) -> list[tuple[Array, ...]]:
+        """Actions for the ticks of some sessions: leaves [N, *shape] in the spec's dtypes.
+
+        May finish unrolls, which go to the queue.
+        """
+        for slots, tick in ticks:
+            self._store.append(slots, tick)
+        slots = np.concatenate([slots for slots, _ in ticks])
         version = self._progress.policy_version
-        inputs = [self._store.append(tick.slots, tick.tick) for tick in ticks]
-        slots = np.concatenate([tick.slots for tick in ticks])
-        greedy = np.concatenate([np.full(len(tick.slots), tick.greedy) for tick in ticks])
-        action, behaviour, core_state = self._compute(slots, _concatenate(inputs), greedy)
-        replies = []
-        begin = 0
-        for tick, step in zip(ticks, inputs, strict=True):
-            part = slice(begin, begin := begin + len(tick.slots))
-            self._finish(
-                tick,
-                step,
-                [x[part] for x in action],
-                [x[part] for x in behaviour],
-                [x[part] for x in core_state],
-                version,
-            )
-            replies.append(tuple(leaf[part] for leaf in action))
-        return replies
-
-    def _finish(
-        self,
-        tick: SlotTick,
-        step: StepArrays,
-        action: Sequence[Array],
-        behaviour: Sequence[Array],
-        core_state: Sequence[Array],
-        version: int,
-    ) -> None:
-        finished = self._store.complete(tick.slots, action, behaviour, core_state, version)
-        if tick.greedy or not self._queue.put(finished):
+        first, action, behaviour, core_state = self._act(slots)
+        finished = self._store.complete(slots, action, behaviour, core_state, version)
+        if self._queue.put(finished):
+            steps = int(np.count_nonzero(~first & ~self._greedy[slots]))
+            self._progress.env_steps += steps
+            self._metrics.count("env_steps_per_s", steps)
+        else:
             self._store.release(finished)
-        if tick.greedy or self._queue.is_closed:
-            return
-        steps = len(tick.slots) - int(np.count_nonzero(step.first))
-        self._progress.env_steps += steps
-        self._metrics.count("env_steps_per_s", steps)
+        ends = np.cumsum([len(slots) for slots, _ in ticks])[:-1]
+        return list(zip(*(np.split(leaf, ends) for leaf in action), strict=True))
 
-    def _compute(self, slots: Slots, inputs: StepArrays, greedy: Array) -> tuple[list[Array], list[Array], list[Array]]:
-        """Pads to a bucket, runs the step on the device, cuts the padding off again."""
+    def _act(self, slots: Slots) -> tuple[Array, list[Array], list[Array], list[Array]]:
+        """The policy's step on the device, padded to a bucket: first, action, behaviour, core state before the step."""
         rows = len(slots)
-        padding = bucket(rows) - rows
-
-        def padded(array: Array, value: int = 0) -> Array:
-            if not padding:
-                return array
-            return np.concatenate([array, np.full((padding, *array.shape[1:]), value, array.dtype)])
-
-        step_input = StepInput(
-            observation=tuple(map(padded, inputs.observation)),
-            reward=padded(inputs.reward),
-            first=padded(inputs.first, 1),
-            previous_action=tuple(map(padded, inputs.previous_action)),
-            stack_age=padded(inputs.stack_age),
-        )
+        padded = np.full(bucket(rows), self._store.padding_slot, np.int32)
+        padded[:rows] = slots
+        inputs = self._store.newest(padded)
         self._batches += 1
         seed = np.array([self._seed, self._batches], np.int32)
         with self._metrics.busy("inference/busy_share", "inference/step_ms"):
-            outputs = self._step(padded(slots, self._padding_slot), step_input, padded(greedy), seed)
+            outputs = self._step(padded, inputs, self._greedy[padded], seed)
             action, behaviour, core_state = ([part.numpy()[:rows] for part in group] for group in outputs)
-        return action, behaviour, core_state
-
-    def _make_step(self, spec: EnvironmentSpec) -> Callable[..., Any]:
-        """The traced step: core state from the device, policy, core state back to the device."""
-        agent, variables = self._agent, self._core_state
-
-        def step(
-            slots: tf.Tensor, inputs: StepInput, greedy: tf.Tensor, seed: tf.Tensor
-        ) -> tuple[tuple[tf.Tensor, ...], ...]:
-            before = tuple(tf.gather(variable, slots) for variable in variables)
-            output = agent.act(inputs, before, greedy, seed)
-            for variable, state in zip(variables, output.core_state, strict=True):
-                variable.scatter_update(tf.IndexedSlices(state, slots))
-            return output.action, output.behaviour, before
-
-        signature = [
-            tf.TensorSpec([None], tf.int32),
-            self._input_signature(spec),
-            tf.TensorSpec([None], tf.bool),
-            tf.TensorSpec([2], tf.int32),
-        ]
-        traced: Callable[..., Any] = tf.function(step, input_signature=signature, autograph=False)
-        return traced
-
-    def _input_signature(self, spec: EnvironmentSpec) -> StepInput:
-        """StepInput of any number of rows, so that nothing retraces."""
-
-        def rows(leaf: TensorSpec, frames: int = 1) -> tf.TensorSpec:
-            return tf.TensorSpec([None, *([frames] if frames > 1 else []), *leaf.shape], leaf.dtype.name)
-
-        history = self._store.layout.history
-        return StepInput(
-            observation=tuple(rows(leaf, history(i) + 1) for i, leaf in enumerate(spec.observation)),
-            reward=tf.TensorSpec([None], tf.float32),
-            first=tf.TensorSpec([None], tf.bool),
-            previous_action=tuple(rows(leaf) for leaf in spec.action),
-            stack_age=tf.TensorSpec([None], tf.int32),
-        )
+        return inputs.first[:rows], action, behaviour, core_state
 
 
-def _concatenate(steps: Sequence[StepArrays]) -> StepArrays:
-    """One batch of the inputs of several sessions."""
-    if len(steps) == 1:
-        return steps[0]
-    return StepArrays(
-        observation=tuple(np.concatenate(leaves) for leaves in zip(*(s.observation for s in steps), strict=True)),
-        reward=np.concatenate([s.reward for s in steps]),
-        first=np.concatenate([s.first for s in steps]),
-        previous_action=tuple(np.concatenate(leaf) for leaf in zip(*(s.previous_action for s in steps), strict=True)),
-        stack_age=np.concatenate([s.stack_age for s in steps]),
+def _make_step(agent: Agent, variables: tuple[tf.Variable, ...]) -> Callable[..., Any]:
+    """Core state from the device, policy, core state back to the device."""
+
+    def step(slots: Tensor, inputs: StepInput, greedy: Tensor, seed: Tensor) -> tuple[tuple[Tensor, ...], ...]:
+        before = tuple(tf.gather(variable, slots) for variable in variables)
+        output = agent.act(inputs, before, greedy, seed)
+        for variable, state in zip(variables, output.core_state, strict=True):
+            variable.scatter_update(tf.IndexedSlices(state, slots))
+        return output.action, output.behaviour, before
+
+    return step
+
+
+def _step_signature(layout: UnrollLayout) -> list[Any]:
+    """Arguments of a step with any number of rows, so that nothing retraces."""
+
+    def rows(leaf: TensorSpec, *frames: int) -> tf.TensorSpec:
+        return tf.TensorSpec([None, *frames, *leaf.shape], leaf.dtype.name)
+
+    windows = (layout.history(i) + 1 for i in range(len(layout.observation)))
+    inputs = StepInput(
+        observation=tuple(
+            rows(leaf, frames) if frames > 1 else rows(leaf)
+            for leaf, frames in zip(layout.observation, windows, strict=True)
+        ),
+        reward=tf.TensorSpec([None], tf.float32),
+        first=tf.TensorSpec([None], tf.bool),
+        previous_action=tuple(map(rows, layout.action)),
+        stack_age=tf.TensorSpec([None], tf.int32),
     )
+    return [tf.TensorSpec([None], tf.int32), inputs, tf.TensorSpec([None], tf.bool), tf.TensorSpec([2], tf.int32)]

@@ -18,7 +18,6 @@ from seedrl_learner.checkpoints import Checkpoints, CheckpointState, read_state,
 from seedrl_learner.inference import Inference
 from seedrl_learner.optimization import Optimization
 from seedrl_learner.progress import Progress
-from seedrl_learner.slots import SlotPool
 from seedrl_learner.trainer import Trainer
 from seedrl_learner.unroll_queue import UnrollQueue
 from seedrl_learner.unrolls import UnrollLayout, UnrollStore
@@ -46,20 +45,19 @@ class Machinery:
             observation=spec.observation,
             action=spec.action,
             stacked=agent.stacked,
-            behaviour=tuple((item.name, item.dtype, item.shape) for item in agent.behaviour),
+            behaviour=agent.behaviour,
             core_state_sizes=agent.core_state_sizes,
             unroll_length=config.unroll_length,
             overlap=agent.overlap,
             frame_stack=config.frame_stack,
         )
-        slots = SlotPool(config.max_envs)
-        # Rows being filled, waiting (see UnrollQueue's inequality) and in training.
-        num_rows = config.max_envs + (limit - 1 + min(config.max_batch_rows, config.max_envs)) + batch
-        store = UnrollStore(layout, config.max_envs, num_rows)
         self.queue = UnrollQueue(limit)
+        # Rows being filled, waiting and in training.
+        num_rows = config.max_envs + self.queue.most_waiting(config.max_envs) + batch
+        store = UnrollStore(layout, config.max_envs, num_rows)
         self.agent = agent
         self.optimization = Optimization(config.optimizer, agent.network.trainable_variables)
-        self.inference = Inference(agent, spec, store, slots, self.queue, progress, metrics, config.seed)
+        self.inference = Inference(agent, store, self.queue, progress, metrics, config.seed)
         self.trainer = Trainer(
             agent,
             self.optimization,

@@ -17,7 +17,6 @@ from google.protobuf.message import DecodeError
 from seedrl_core import codec, logs
 from seedrl_core.aio import tell_slow
 from seedrl_core.errors import BadRequest, ExpectedError, SpecMismatch
-from seedrl_learner.inference import SlotTick
 from seedrl_learner.run import Machinery, Run
 from seedrl_learner.slots import Slots
 from seedrl_proto.v1 import inference_pb2 as inference
@@ -169,7 +168,7 @@ class LearnerService:
                 self._announce(machinery, loop)
             if hello.session_id in self._open_links:
                 self._close(*self._open_links[hello.session_id])
-            slots = machinery.inference.open(hello.num_envs)
+            slots = machinery.inference.open(hello.num_envs, greedy=greedy)
         except ExpectedError as error:
             return _error_reply(number, error)
         last_reply = self._last_replies.pop(hello.session_id, None)
@@ -247,7 +246,7 @@ class LearnerService:
         metrics = self.run.metrics
         version = self.run.progress.policy_version
         with metrics.busy("learner/busy_share"):
-            actions = self.run.machinery.inference.run([SlotTick(s.slots, tick, s.greedy) for _, s, tick in ticks])
+            actions = self.run.machinery.inference.run([(session.slots, tick) for _, session, tick in ticks])
         metrics.observe("inference/batch_rows", sum(session.num_envs for _, session, _ in ticks))
         replies = []
         for (number, session, tick), action in zip(ticks, actions, strict=True):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from seedrl_core.metrics import Metrics
@@ -14,7 +12,7 @@ from seedrl_learner.batch import UnrollBatch
 from seedrl_learner.optimization import Optimization
 from seedrl_learner.progress import Progress
 from seedrl_learner.unroll_queue import UnrollQueue
-from seedrl_learner.unrolls import UnrollArrays, UnrollStore
+from seedrl_learner.unrolls import UnrollStore
 
 _POLL_S = 0.2
 
@@ -86,7 +84,7 @@ class Trainer:
         lag = self._progress.policy_version - batch.policy_version.mean()
         fraction = self._progress.env_steps / self._total_env_steps if self._total_env_steps else 0.0
         with self.between_updates:
-            scalars = self._update(_to_tensors(batch), tf.constant(min(1.0, fraction), tf.float32))
+            scalars = self._update(batch, tf.constant(min(1.0, fraction), tf.float32))
             values = {name: float(value) for name, value in scalars.items()}
             self._progress.policy_version += 1
         self._metrics.observe_all(values)
@@ -102,12 +100,3 @@ class Trainer:
             loss, scalars = self._agent.loss(batch)
         gradients = tape.gradient(loss, variables)
         return scalars | self._optimization.apply(gradients, fraction)
-
-
-def _to_tensors(arrays: UnrollArrays) -> UnrollBatch:
-    def convert(value: Any) -> Any:
-        return tuple(map(convert, value)) if isinstance(value, tuple) else tf.constant(np.ascontiguousarray(value))
-
-    fields = arrays._asdict()
-    del fields["policy_version"]
-    return UnrollBatch(**{name: convert(value) for name, value in fields.items()})

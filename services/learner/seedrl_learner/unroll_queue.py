@@ -30,6 +30,10 @@ class UnrollQueue:
         self._on_room: Callable[[], object] | None = None
         self._closed = False
 
+    def most_waiting(self, most_rows: int) -> int:
+        """Most unrolls that wait at a time, where an inference batch has at most `most_rows` environments."""
+        return self.limit - 1 + most_rows
+
     def __len__(self) -> int:
         """Unrolls waiting."""
         return len(self._rows)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,7 @@ import numpy.typing as npt
 from seedrl_core.codec import FIRST, RESTARTED, TickArrays
 from seedrl_core.errors import ConfigError
 from seedrl_core.spec import Array, TensorSpec
+from seedrl_learner.batch import StepInput, UnrollBatch
 from seedrl_learner.slots import Slots
 
 Rows = npt.NDArray[np.int32]
@@ -31,7 +31,7 @@ class UnrollLayout:
     Attributes:
       observation, action: leaves of the environment.
       stacked: for each observation leaf, whether frames before the unroll are kept for stacking.
-      behaviour: (name, dtype, shape) of what training needs to know of the behaviour policy at each step.
+      behaviour: what training needs to know of the behaviour policy at each step.
       core_state_sizes: size of each vector of the recurrent state.
       unroll_length: T; an unroll has T + 1 steps.
       overlap: steps that successive unrolls of a slot share.
@@ -41,7 +41,7 @@ class UnrollLayout:
     observation: tuple[TensorSpec, ...]
     action: tuple[TensorSpec, ...]
     stacked: tuple[bool, ...]
-    behaviour: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]
+    behaviour: tuple[TensorSpec, ...]
     core_state_sizes: tuple[int, ...]
     unroll_length: int
     overlap: int = 1
@@ -65,86 +65,75 @@ class UnrollLayout:
         return self.frame_stack - 1 if self.stacked[leaf] else 0
 
 
-class StepArrays(NamedTuple):
-    """Inference input of N environments, as NumPy arrays: see `batch.StepInput`."""
-
-    observation: tuple[Array, ...]
-    reward: Array
-    first: Array
-    previous_action: tuple[Array, ...]
-    stack_age: Array
-
-
-class UnrollArrays(NamedTuple):
-    """B unrolls, batch major, as NumPy arrays: see `batch.UnrollBatch`."""
-
-    observation: tuple[Array, ...]
-    reward: Array
-    flags: Array
-    previous_action: tuple[Array, ...]
-    action: tuple[Array, ...]
-    behaviour: tuple[Array, ...]
-    stack_age: Array
-    core_state: tuple[Array, ...]
-    policy_version: Array
-
-
 class UnrollStore:
-    """The rows of all unrolls: being filled, waiting and in training."""
+    """The rows of all unrolls: being filled, waiting and in training.
+
+    Attributes:
+      layout: of the rows.
+      padding_slot: a slot that is never opened; what it holds is zeros, and FIRST.
+    """
 
     def __init__(self, layout: UnrollLayout, num_slots: int, num_rows: int) -> None:
         """Reserves `num_rows` rows for `num_slots` slots. Memory becomes resident only when a row is first used."""
         self.layout = layout
+        self.padding_slot = num_slots
         steps = layout.num_steps
+        # One more row, the last, is that of the slots that are not open.
+        shape = (num_rows + 1, steps)
         try:
             self._observation = tuple(
-                np.empty((num_rows, layout.history(i) + steps, *leaf.shape), leaf.dtype)
+                np.empty((num_rows + 1, layout.history(i) + steps, *leaf.shape), leaf.dtype)
                 for i, leaf in enumerate(layout.observation)
             )
             # Index t holds a_{t-1}; the last index holds a_T.
-            self._action = tuple(np.empty((num_rows, steps + 1, *leaf.shape), leaf.dtype) for leaf in layout.action)
-            self._behaviour = tuple(np.empty((num_rows, steps, *shape), dtype) for _, dtype, shape in layout.behaviour)
+            self._action = tuple(np.empty((num_rows + 1, steps + 1, *leaf.shape), leaf.dtype) for leaf in layout.action)
+            self._behaviour = tuple(np.empty((*shape, *leaf.shape), leaf.dtype) for leaf in layout.behaviour)
         except MemoryError as error:
             size = num_rows * steps * sum(leaf.num_bytes for leaf in layout.observation)
             raise ConfigError(
                 f"unrolls of learner.max_envs environments need {size / 2**30:.1f} GiB: lower learner.max_envs or "
                 "learner.unroll_length"
             ) from error
-        self._reward = np.empty((num_rows, steps), np.float32)
-        self._flags = np.empty((num_rows, steps), np.uint8)
-        self._version = np.empty((num_rows, steps), np.int64)
-        self._stack_age = np.empty(num_rows, np.int32)
-        self._core_state = tuple(np.empty((num_rows, size), np.float32) for size in layout.core_state_sizes)
+        self._reward = np.empty(shape, np.float32)
+        self._flags = np.empty(shape, np.uint8)
+        self._version = np.empty(shape, np.int64)
+        self._stack_age = np.empty(num_rows + 1, np.int32)
+        self._core_state = tuple(np.empty((num_rows + 1, size), np.float32) for size in layout.core_state_sizes)
+        for stored in (*self._observation, *self._action, self._reward):
+            stored[-1] = 0
+        self._flags[-1] = FIRST
 
         self._free_lock = threading.Lock()
         self._free = list(range(num_rows - 1, -1, -1))
-        # Of each slot: its row, the step to be written next, the earlier frames of its episode, and what the next
-        # unroll will start from.
-        self._row = np.full(num_slots, -1, np.int32)
-        self._position = np.zeros(num_slots, np.int32)
-        self._age = np.zeros(num_slots, np.int32)
-        self._fresh = np.zeros(num_slots, np.bool_)
-        self._next_age = np.zeros(num_slots, np.int32)
-        self._next_core_state = tuple(np.zeros((num_slots, size), np.float32) for size in layout.core_state_sizes)
+        # Of each slot, the padding slot last: its row, the step to be written next, the earlier frames of its episode,
+        # whether its unrolls are of use, and what the next unroll will start from.
+        self._row = np.full(num_slots + 1, -1, np.int32)
+        self._position = np.zeros(num_slots + 1, np.int32)
+        self._age = np.zeros(num_slots + 1, np.int32)
+        self._fresh = np.zeros(num_slots + 1, np.bool_)
+        self._kept = np.zeros(num_slots + 1, np.bool_)
+        self._next_age = np.zeros(num_slots + 1, np.int32)
+        self._next_core_state = tuple(np.zeros((num_slots + 1, size), np.float32) for size in layout.core_state_sizes)
 
     @property
     def num_free_rows(self) -> int:
         """Rows that hold nothing."""
         return len(self._free)
 
-    def open(self, slots: Slots) -> None:
-        """Starts empty unrolls; nothing of a slot's earlier user remains."""
+    def open(self, slots: Slots, *, keep: bool = True) -> None:
+        """Starts empty unrolls; nothing of a slot's earlier user remains. `keep`: whole unrolls are of use."""
         self._row[slots] = self._acquire(len(slots))
         self._position[slots] = 0
         self._fresh[slots] = True
+        self._kept[slots] = keep
 
     def close(self, slots: Slots) -> None:
         """Drops the partial unrolls of `slots`."""
         self.release(self._row[slots].tolist())
         self._row[slots] = -1
 
-    def append(self, slots: Slots, tick: TickArrays) -> StepArrays:
-        """Writes obs_t, reward_t, flags_t of N slots and returns what inference needs; `complete` must follow.
+    def append(self, slots: Slots, tick: TickArrays) -> None:
+        """Writes obs_t, reward_t, flags_t of N slots; `complete` must follow.
 
         The first tick of a fresh slot counts as FIRST with reward 0, whatever it says: a session that reopens in the
         middle of an episode starts with clean core state, previous action, previous reward and frame stack. RESTARTED
@@ -157,22 +146,24 @@ class UnrollStore:
         fresh = self._fresh[slots]
         first = fresh | ((tick.flags & FIRST) != 0)
         rows, position = self._row[slots], self._position[slots]
-        reward = np.where(first, np.float32(0.0), tick.reward)
-        age = np.where(first, 0, np.minimum(self._age[slots] + 1, self.layout.frame_stack - 1)).astype(np.int32)
-        self._age[slots] = age
+        self._age[slots] = np.where(first, 0, np.minimum(self._age[slots] + 1, self.layout.frame_stack - 1))
         self._fresh[slots] = False
         for action in self._action:
             action[rows[fresh], 0] = 0
-        self._reward[rows, position] = reward
+        self._reward[rows, position] = np.where(first, np.float32(0.0), tick.reward)
         self._flags[rows, position] = np.where(first, tick.flags | np.uint8(FIRST), tick.flags)
         for i, leaf in enumerate(tick.observation):
             self._observation[i][rows, position + self.layout.history(i)] = leaf
-        return StepArrays(
-            observation=tuple(self._window(i, rows, position, leaf) for i, leaf in enumerate(tick.observation)),
-            reward=reward,
-            first=first,
+
+    def newest(self, slots: Slots) -> StepInput:
+        """The steps just appended to N slots, copied into one batch."""
+        rows, position = self._row[slots], self._position[slots]
+        return StepInput(
+            observation=tuple(self._window(i, rows, position) for i in range(len(self._observation))),
+            reward=self._reward[rows, position],
+            first=(self._flags[rows, position] & FIRST) != 0,
             previous_action=tuple(action[rows, position] for action in self._action),
-            stack_age=age,
+            stack_age=self._age[slots],
         )
 
     def complete(
@@ -186,7 +177,7 @@ class UnrollStore:
         """Writes a_t and the behaviour policy of the step just appended; returns the rows that became whole unrolls.
 
         Args:
-          slots: [N], as in `append`.
+          slots: [N], those of one or more calls of `append`.
           action: leaves [N, *shape].
           behaviour: [N, *shape] each, in the layout's order.
           core_state: [N, size] each: the recurrent state before step t.
@@ -203,11 +194,11 @@ class UnrollStore:
         full = slots[position + 1 == self.layout.num_steps]
         return self._roll_over(full) if len(full) else []
 
-    def gather(self, rows: Sequence[int]) -> UnrollArrays:
+    def gather(self, rows: Sequence[int]) -> UnrollBatch:
         """Copies B whole unrolls into one batch."""
         steps = self.layout.num_steps
         actions = tuple(stored[rows] for stored in self._action)
-        return UnrollArrays(
+        return UnrollBatch(
             observation=tuple(stored[rows] for stored in self._observation),
             reward=self._reward[rows],
             flags=self._flags[rows],
@@ -243,9 +234,13 @@ class UnrollStore:
                 kept[slots[next_starts]] = state[next_starts]
 
     def _roll_over(self, slots: Slots) -> list[int]:
-        """Gives full slots a new row that begins with the last `overlap` steps; returns the old rows."""
-        old = self._row[slots]
-        new = self._acquire(len(slots))
+        """Gives full slots a row that begins with the last `overlap` steps; returns the old rows of use.
+
+        A slot whose unrolls are of no use goes on in its row.
+        """
+        old, of_use = self._row[slots], self._kept[slots]
+        new = old.copy()
+        new[of_use] = self._acquire(int(of_use.sum()))
         overlap = self.layout.overlap
         begin = self.layout.num_steps - overlap
         # Observations have their history before step 0, actions have a_{t-1} there: all that follows `begin` is shared.
@@ -257,12 +252,14 @@ class UnrollStore:
             stored[new] = kept[slots]
         self._row[slots] = new
         self._position[slots] = overlap
-        return [int(row) for row in old]
+        whole: list[int] = old[of_use].tolist()
+        return whole
 
-    def _window(self, leaf: int, rows: Rows, position: Rows, current: Array) -> Array:
-        """[N, K, *shape], oldest first, for a stacked leaf; otherwise the tick's own array."""
+    def _window(self, leaf: int, rows: Rows, position: Rows) -> Array:
+        """[N, K, *shape], oldest first, for a stacked leaf, otherwise [N, *shape]."""
         frames = self.layout.history(leaf) + 1
         if frames == 1:
-            return current
-        window: Array = self._observation[leaf][rows[:, None], position[:, None] + np.arange(frames)]
+            window: Array = self._observation[leaf][rows, position]
+        else:
+            window = self._observation[leaf][rows[:, None], position[:, None] + np.arange(frames)]
         return window

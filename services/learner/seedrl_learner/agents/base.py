@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
-import numpy as np
 import tensorflow as tf
 
+from seedrl_core.spec import TensorSpec
 from seedrl_learner.batch import StepInput, StepOutput, UnrollBatch
-
-
-class BehaviourSpec(NamedTuple):
-    """Something of the behaviour policy that is stored with each step: name, dtype and shape of one environment's."""
-
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
 
 
 class Agent(Protocol):
@@ -27,14 +19,15 @@ class Agent(Protocol):
     Attributes:
       overlap: steps that successive unrolls of an environment share.
       stacked: for each observation leaf, whether `frame_stack` frames of it are stacked.
-      behaviour: what `StepOutput.behaviour` and `UnrollBatch.behaviour` hold, in order.
+      behaviour: what is stored with each step of the behaviour policy, in order: `StepOutput.behaviour` and
+        `UnrollBatch.behaviour` hold it.
       core_state_sizes: size of each vector of the recurrent state; () without a core. The initial state is zeros.
       network: holds the variables that are trained and checkpointed.
     """
 
     overlap: int
     stacked: tuple[bool, ...]
-    behaviour: tuple[BehaviourSpec, ...]
+    behaviour: tuple[TensorSpec, ...]
     core_state_sizes: tuple[int, ...]
     network: tf.Module
 

@@ -6,9 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from seedrl_core.config import LearnerConfig
-from seedrl_core.spec import EnvironmentSpec
+from seedrl_core.spec import EnvironmentSpec, TensorSpec
 from seedrl_learner.agents.actions import DiscreteActions
-from seedrl_learner.agents.base import BehaviourSpec
 from seedrl_learner.batch import StepInput, StepOutput, UnrollBatch
 from seedrl_learner.compute import compute_dtype
 from seedrl_learner.networks.actor_critic import ActorCriticNetwork, NetworkInput, NetworkOutput
@@ -38,8 +37,8 @@ class VTraceAgent:
         )
         self.stacked = self.network.stacked
         self.core_state_sizes = self.network.core_state_sizes
-        self.behaviour: tuple[BehaviourSpec, ...] = (
-            BehaviourSpec("logits", np.dtype(np.float32), (self._actions.num_actions,)),
+        self.behaviour: tuple[TensorSpec, ...] = (
+            TensorSpec("logits", np.dtype(np.float32), (self._actions.num_actions,)),
         )
 
     def act(
