@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from seedrl_core.config import load_settings
-from seedrl_core.errors import CheckpointError
+from seedrl_core.errors import CheckpointError, ConfigError
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
 from seedrl_learner import checkpoints as checkpoints_module
 from seedrl_learner.run import Run
@@ -69,8 +69,8 @@ def test_the_last_k_are_kept(tmp_path: Path) -> None:
         run.progress.env_steps = steps
         run.save_checkpoint()
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
-        "step-000000000010",
-        "step-000000000100",
+        "step-000000000010-update-000000000",
+        "step-000000000100-update-000000000",
     ]
     assert make_run(tmp_path, resume=True).progress.env_steps == 100
 
@@ -94,7 +94,11 @@ def test_a_save_that_dies_midway_leaves_the_last_whole_checkpoint(
             run.save_checkpoint()
     assert any(path.name.startswith(".tmp-") for path in (tmp_path / "checkpoints").iterdir())
     assert make_run(tmp_path, resume=True).progress.env_steps == 1
-    assert run.save_checkpoint().name == "step-000000000002"
+    saved = run.save_checkpoint()
+    assert saved.name == "step-000000000002-update-000000000"
+    assert not any(path.name.startswith(".tmp-") for path in (tmp_path / "checkpoints").iterdir())
+    monkeypatch.setattr(Path, "rename", killed)
+    assert run.save_checkpoint() == saved, "a whole checkpoint is not written again"
 
 
 def test_a_full_disk_is_an_error_that_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +114,7 @@ def test_a_full_disk_is_an_error_that_keeps_what_was_there(tmp_path: Path, monke
     run.progress.env_steps = 5
     with pytest.raises(CheckpointError, match="No space left on device"):
         run.save_checkpoint()
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000000000000"]
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000000000000-update-000000000"]
 
 
 def test_a_mistyped_path_is_an_error_never_a_fresh_start(tmp_path: Path) -> None:
@@ -122,12 +126,17 @@ def test_a_mistyped_path_is_an_error_never_a_fresh_start(tmp_path: Path) -> None
 
 
 def test_a_run_that_has_checkpoints_is_not_started_over(tmp_path: Path) -> None:
-    """Without resume, a used run directory is refused."""
+    """Without resume, a used run directory is refused, also when starting from a checkpoint that is named."""
     run = make_run(tmp_path)
     run.build(SPEC)
-    run.save_checkpoint()
+    path = run.save_checkpoint()
     with pytest.raises(CheckpointError, match="already has checkpoints: set learner.resume"):
         make_run(tmp_path)
+    with pytest.raises(CheckpointError, match="already has checkpoints: set learner.resume"):
+        make_run(tmp_path, checkpoint=str(path))
+    with pytest.raises(ConfigError, match="expected one of them, got both"):
+        make_run(tmp_path, checkpoint=str(path), resume=True)
+    assert make_run(tmp_path / "other", checkpoint=str(path)).last_checkpoint == path
 
 
 def test_another_network_does_not_load(tmp_path: Path) -> None:

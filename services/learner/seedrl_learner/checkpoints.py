@@ -1,8 +1,8 @@
 """Checkpoints on disk: written whole or not at all, the newest few kept.
 
-A checkpoint is a directory `step-<env_steps>` with TensorFlow's variable files and `state.json` (counters, environment
-spec, learner configuration). It is written under another name, flushed and renamed, so a directory of that name is
-always whole.
+A checkpoint is a directory `step-<env_steps>-update-<policy_version>` with TensorFlow's variable files and `state.json`
+(counters, environment spec, learner configuration). It is written under another name, flushed and renamed, and never
+written again, so a directory of that name is always whole.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from seedrl_learner.progress import Progress
 from seedrl_proto.v1 import spec_pb2
 
 FORMAT_VERSION = 1
-_PREFIX = "step-"
+_TEMPORARY = ".tmp-"
 _STATE = "state.json"
 _VARIABLES = "variables"
 
@@ -70,14 +70,16 @@ class Checkpoints:
     def save(
         self, trackables: Mapping[str, Any], progress: Progress, spec: EnvironmentSpec, config: LearnerConfig
     ) -> Path:
-        """Writes variables and state; returns the checkpoint's directory.
+        """Writes variables and state, unless this policy version is there already; returns the checkpoint's directory.
 
         Raises:
           CheckpointError: the disk refused; earlier checkpoints are untouched.
         """
         progress = replace(progress)  # inference goes on counting
-        final = self.directory / f"{_PREFIX}{progress.env_steps:012d}"
-        temporary = self.directory / f".tmp-{final.name}-{os.getpid()}"
+        final = self.directory / f"step-{progress.env_steps:012d}-update-{progress.policy_version:09d}"
+        if final.exists():
+            return final
+        temporary = self.directory / f"{_TEMPORARY}{final.name}"
         try:
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
@@ -85,20 +87,19 @@ class Checkpoints:
             (temporary / _STATE).write_text(json.dumps(_state_to_json(progress, spec, config), indent=1))
             for path in (*temporary.iterdir(), temporary):
                 _flush(path)
-            if final.exists():
-                shutil.rmtree(final)
             temporary.rename(final)
             _flush(self.directory)
         except (OSError, tf.errors.OpError) as error:
             shutil.rmtree(temporary, ignore_errors=True)
             raise CheckpointError(f"cannot write checkpoint {final}: {error}") from error
-        for old in self._all()[: -self._keep]:
+        # A save that was killed leaves its directory behind.
+        for old in (*self._all()[: -self._keep], *self.directory.glob(f"{_TEMPORARY}*")):
             shutil.rmtree(old, ignore_errors=True)
         _log.info("checkpoint_saved", path=str(final), env_steps=progress.env_steps)
         return final
 
     def _all(self) -> list[Path]:
-        return sorted(path for path in self.directory.glob(f"{_PREFIX}*") if (path / _STATE).is_file())
+        return sorted(path for path in self.directory.glob("step-*") if (path / _STATE).is_file())
 
 
 def read_state(path: Path) -> CheckpointState:

@@ -89,6 +89,7 @@ class Run:
 
         Raises:
           CheckpointError: it is missing or cannot be used.
+          ConfigError: two are asked for.
         """
         self.config = config
         self.progress = Progress()
@@ -97,9 +98,9 @@ class Run:
         self.machinery: Machinery | None = None
         self.last_checkpoint: Path | None = None
         self._checkpoints = Checkpoints(config.run_dir / "checkpoints", config.keep_checkpoints)
-        self._start_from = self._find_checkpoint()
-        if self._start_from is not None:
-            self.build(self._start_from.spec)
+        start_from = self._find_checkpoint()
+        if start_from is not None:
+            self._restore(start_from)
         self.first_env_steps = self.progress.env_steps
 
     @property
@@ -123,22 +124,11 @@ class Run:
         Raises:
           SpecMismatch: it exists and is for another spec.
         """
-        if self.machinery is not None:
+        if self.machinery is None:
+            self.machinery = Machinery(self.config, spec, self.progress, self.metrics)
+        else:
             check_same_spec(self.machinery.spec, spec)
-            return self.machinery
-        state = self._start_from
-        config = self.config
-        if state is not None and self.serves_only:
-            architecture = ("agent", "network", "frame_stack", "unroll_length", "vtrace")
-            config = config.model_copy(update={name: getattr(state.config, name) for name in architecture})
-        machinery = Machinery(config, spec, self.progress, self.metrics)
-        if state is not None:
-            restore_variables(state.path, self._trackables(machinery), partial=self.serves_only)
-            state.restore_progress(self.progress)
-            self.last_checkpoint = state.path
-            _log.info("checkpoint_restored", path=str(state.path), env_steps=state.env_steps)
-        self.machinery = machinery
-        return machinery
+        return self.machinery
 
     def save_checkpoint(self) -> Path:
         """Writes a checkpoint between two updates.
@@ -155,6 +145,17 @@ class Run:
             )
         return self.last_checkpoint
 
+    def _restore(self, state: CheckpointState) -> None:
+        if self.serves_only:
+            # What makes the policy; the agent's own settings have its name.
+            policy = ("agent", state.config.agent, "network", "frame_stack", "unroll_length")
+            self.config = self.config.model_copy(update={name: getattr(state.config, name) for name in policy})
+        machinery = self.build(state.spec)
+        restore_variables(state.path, self._trackables(machinery), partial=self.serves_only)
+        state.restore_progress(self.progress)
+        self.last_checkpoint = state.path
+        _log.info("checkpoint_restored", path=str(state.path), env_steps=state.env_steps)
+
     def _trackables(self, machinery: Machinery) -> dict[str, tf.Module]:
         trackables: dict[str, tf.Module] = {"network": machinery.agent.network}
         if not self.serves_only:
@@ -162,15 +163,17 @@ class Run:
         return trackables
 
     def _find_checkpoint(self) -> CheckpointState | None:
-        if self.config.checkpoint is not None:
-            return read_state(self.config.checkpoint)
-        newest = self._checkpoints.newest()
-        if self.config.resume or self.serves_only:
-            if newest is None:
-                raise CheckpointError(f"no checkpoint in {self._checkpoints.directory}: there is nothing to start from")
-            return read_state(newest)
-        if newest is not None:
+        config, newest = self.config, self._checkpoints.newest()
+        if config.resume and config.checkpoint is not None:
+            raise ConfigError("learner.resume and learner.checkpoint: expected one of them, got both")
+        if newest is not None and not (config.resume or self.serves_only):
             raise CheckpointError(
-                f"{self.config.run_dir} already has checkpoints: set learner.resume, or choose another learner.run_dir"
+                f"{config.run_dir} already has checkpoints: set learner.resume, or choose another learner.run_dir"
             )
+        if config.checkpoint is not None:
+            return read_state(config.checkpoint)
+        if newest is not None:
+            return read_state(newest)
+        if config.resume or self.serves_only:
+            raise CheckpointError(f"no checkpoint in {self._checkpoints.directory}: there is nothing to start from")
         return None
