@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -219,3 +221,52 @@ async def test_a_learner_that_should_resume_from_nothing_does_not_start(tmp_path
     with pytest.raises(CheckpointError, match="there is nothing to start from"):
         async with running(tmp_path / "run", resume=True):
             pass
+
+
+def is_training() -> bool:
+    """True while some thread is in Trainer.run."""
+    stacks = [traceback.extract_stack(frame) for frame in sys._current_frames().values()]
+    return any(entry.name == "run" and entry.filename.endswith("trainer.py") for stack in stacks for entry in stack)
+
+
+async def test_a_failed_part_ends_the_learner_while_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug in a background task ends the process with its error, and the training thread with it."""
+
+    def bug(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async with running(tmp_path / "run") as up:
+        await Link(up.stub).open()
+        async with asyncio.timeout(DEADLINE_S):
+            while not is_training():
+                await asyncio.sleep(0.01)
+        monkeypatch.setattr("seedrl_learner.reporter.Reporter.report", bug)
+        await asyncio.wait((up.task,), timeout=DEADLINE_S)
+        with pytest.raises(ExceptionGroup) as failure:
+            up.task.result()
+        assert failure.group_contains(ZeroDivisionError)
+        async with asyncio.timeout(DEADLINE_S):
+            while is_training():
+                await asyncio.sleep(0.01)
+
+
+async def test_a_full_disk_stops_neither_training_nor_the_parting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unwritten metrics are an error line; an unwritten last checkpoint is the end, once the brokers have left."""
+
+    def no_space(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("seedrl_learner.checkpoints._flush", no_space)
+    async with running(tmp_path / "run", total_env_steps=200) as up:
+        (up.run_dir / "metrics.jsonl").mkdir()
+        link = Link(up.stub)
+        await link.open()
+        reply = await link.tick(codec.FIRST)
+        while reply.HasField("replies"):
+            reply = await link.tick()
+        assert reply.drain.code == inference.Drain.FINISHED
+        await link.call.done_writing()
+        with pytest.raises(CheckpointError, match="No space left on device"):
+            await asyncio.wait_for(up.task, DEADLINE_S)

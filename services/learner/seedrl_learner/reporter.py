@@ -9,8 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from seedrl_core import logs
 from seedrl_learner.bottleneck import STARTING, name_bottleneck
 from seedrl_learner.run import Run
+
+_log = logs.get(__name__)
 
 
 class Reporter:
@@ -26,7 +29,10 @@ class Reporter:
         self.bottleneck = STARTING
 
     def report(self, num_envs: int) -> dict[str, float]:
-        """Closes the metrics window and writes it out, at the current number of env steps."""
+        """Closes the metrics window and writes it out, at the current number of env steps.
+
+        A full disk is an error line, not the end of the run.
+        """
         run = self._run
         values = run.metrics.collect()
         if self._began is None and values.get("env_steps_per_s", 0.0) > 0:
@@ -41,7 +47,10 @@ class Reporter:
         self.bottleneck = name_bottleneck(values)
         self.latest = values
         if run.machinery is not None and self._directory is not None:
-            self._write(self._directory, values)
+            try:
+                self._write(self._directory, values)
+            except (OSError, tf.errors.OpError) as error:
+                _log.error("metrics_not_written", error=str(error))
         return values
 
     def write_summary(self) -> None:

@@ -98,12 +98,15 @@ async def _live(
 
 
 async def _train(run: Run, service: LearnerService) -> None:
-    """Trains once the network exists, in a thread; returns at the end of the run."""
+    """Trains in a thread, once the network exists; returns at the end of the run. Cancellation ends the thread, too."""
     await service.built.wait()
     assert run.machinery is not None
     if run.serves_only:
         await asyncio.Event().wait()  # until cancelled
-    await asyncio.to_thread(run.machinery.trainer.run)
+    try:
+        await asyncio.to_thread(run.machinery.trainer.run)
+    finally:
+        run.machinery.trainer.stop()
 
 
 async def _report(run: Run, service: LearnerService, reporter: Reporter) -> None:
@@ -141,14 +144,16 @@ async def _until_failure(servicer: LearnerServicer) -> None:
 async def _finish(
     run: Run, service: LearnerService, reporter: Reporter, servicer: LearnerServicer, complete: bool
 ) -> None:
-    """Answers what is in flight, saves, tells the brokers, writes the summary."""
+    """Answers what is in flight, saves, writes the summary; tells the brokers, whatever has failed."""
     service.stop_waiting()
     try:
-        if run.machinery is not None and not run.serves_only:
-            await asyncio.to_thread(run.save_checkpoint)
+        try:
+            if run.machinery is not None and not run.serves_only:
+                await asyncio.to_thread(run.save_checkpoint)
+        finally:
+            await asyncio.to_thread(reporter.report, service.num_envs)
+            await asyncio.to_thread(reporter.write_summary)
     finally:
-        await asyncio.to_thread(reporter.report, service.num_envs)
-        await asyncio.to_thread(reporter.write_summary)
         code = inference.Drain.FINISHED if complete else inference.Drain.RESTARTING
         reason = "training is complete" if complete else "the learner is stopping"
         await servicer.drain(code, reason, run.config.drain_grace_s)
