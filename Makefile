@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+BENCHMARKS := data_path latency scale
 DEMO_RUN := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 .DEFAULT_GOAL := help
@@ -42,8 +43,8 @@ proto-check: $(VENV)/.test ## fail when the committed stubs differ from the .pro
 wheel-check: $(VENV)/.test ## build the wheel and try its actor-only installation
 	.ci/wheel-check $(BIN)/python
 
-bench: $(VENV)/.all ## the benchmarks (benchmarks/bench_*.py), one after the other
-	@for script in $(wildcard benchmarks/bench_*.py); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+bench: $(VENV)/.all ## the benchmarks, one after the other
+	@for name in $(BENCHMARKS); do echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean: ## remove the virtual environment and built files; runs/ stays
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -23,7 +24,7 @@ _SERVICE = "seedrl_proto.v1.Learner"
 _log = logs.get(__name__)
 
 
-async def serve(config: LearnerConfig, stop: asyncio.Event) -> int:
+async def serve(config: LearnerConfig, stop: asyncio.Event, make_run: Callable[[LearnerConfig], Run] = Run) -> int:
     """Runs the learner until it has made its env steps or `stop` is set; returns the exit code.
 
     Raises:
@@ -31,7 +32,7 @@ async def serve(config: LearnerConfig, stop: asyncio.Event) -> int:
     """
     Address.parse(config.listen).ensure_free()
     config.run_dir.mkdir(parents=True, exist_ok=True)
-    run = Run(config)
+    run = make_run(config)
     service = LearnerService(run)
     reporter = Reporter(run)
     servicer = LearnerServicer(service, reporter, stop.set)

@@ -1,0 +1,48 @@
+"""The raw single hop that the data path is measured against: a grpc.aio server that answers each tick at once.
+
+It reads no tick and keeps nothing. Actions are zeros of the right size, so that the same clients can talk to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+import grpc
+
+from seedrl_core import codec
+from seedrl_core.aio import run_service
+from seedrl_proto.v1 import inference_pb2 as inference
+
+METHOD = "/seedrl_proto.v1.Inference/Session"
+CHANNEL_OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+
+
+async def session(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    """Hello -> Welcome, then Actions for every message."""
+    hello = inference.ClientMessage.FromString(await context.read()).hello
+    await context.write(inference.ServerMessage(welcome=inference.Welcome(run_id="echo")).SerializeToString())
+    action = [bytes(hello.num_envs * leaf.num_bytes) for leaf in codec.spec_from_proto(hello.spec).action]
+    sequence = 0
+    while await context.read() is not grpc.aio.EOF:
+        actions = inference.Actions(sequence=sequence, action=action)
+        await context.write(inference.ServerMessage(actions=actions).SerializeToString())
+        sequence += 1
+
+
+async def serve(listen: str, stop: asyncio.Event) -> int:
+    """Runs until `stop` is set."""
+    server = grpc.aio.server(options=CHANNEL_OPTIONS)
+    handler: Any = grpc.stream_stream_rpc_method_handler(session)  # messages stay bytes
+    service, method = METHOD.strip("/").split("/")
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+    server.add_insecure_port(listen)
+    await server.start()
+    await stop.wait()
+    await server.stop(0.5)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_service(lambda stop: serve(sys.argv[sys.argv.index("--listen") + 1], stop)))
