@@ -13,6 +13,7 @@ from seedrl_broker.service import BrokerService
 from seedrl_core import logs
 from seedrl_core.aio import first_leaf
 from seedrl_core.errors import PeerLost
+from seedrl_grpc.server import KEEPALIVE
 from seedrl_proto.v1 import learner_pb2 as learner
 from seedrl_proto.v1 import learner_pb2_grpc as learner_grpc
 from seedrl_proto.v1 import spec_pb2
@@ -27,10 +28,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # A learner that is cut off is noticed within 15 s, also while it owes an answer and nothing is sent.
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.max_pings_without_data", 0),
+    *KEEPALIVE,
     # The learner says by LinkWelcome how large requests may be, and the broker made them.
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),

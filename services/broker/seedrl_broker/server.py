@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_health.v1 import health, health_pb2
 
 from seedrl_broker.link import CHANNEL_OPTIONS, LearnerLink
 from seedrl_broker.service import BrokerService
@@ -17,7 +14,7 @@ from seedrl_core import logs
 from seedrl_core.address import Address
 from seedrl_core.aio import SLOW_WAIT_S
 from seedrl_core.config import BrokerConfig
-from seedrl_core.errors import AddressInUse
+from seedrl_grpc.server import listening
 from seedrl_proto.v1 import inference_pb2 as inference
 
 _REPORT_EVERY_S = 10.0
@@ -44,41 +41,17 @@ async def serve(config: BrokerConfig, stop: asyncio.Event) -> int:
         link = LearnerLink(service, channel, config.learner, tell_health)
         servicer = InferenceServicer(config, service, link)
         await tell_health()
-        async with _listening(config, servicer, checks):
+        async with listening(
+            config.listen,
+            SERVICE_NAME,
+            lambda server: server.add_generic_rpc_handlers((servicer.handler(),)),
+            checks,
+            max_message_bytes=config.max_message_bytes,
+            grace_s=_STOP_GRACE_S,
+        ):
+            _log.info("broker_ready", listen=config.listen, learner=config.learner)
             await _live(config, service, link, servicer, stop)
     return 0
-
-
-@asynccontextmanager
-async def _listening(
-    config: BrokerConfig, servicer: InferenceServicer, checks: health.aio.HealthServicer
-) -> AsyncIterator[None]:
-    server = grpc.aio.server(
-        options=[
-            ("grpc.so_reuseport", 0),
-            ("grpc.max_receive_message_length", config.max_message_bytes),
-            ("grpc.max_send_message_length", -1),
-            # A client that is cut off is noticed within 15 s.
-            ("grpc.keepalive_time_ms", 10_000),
-            ("grpc.keepalive_timeout_ms", 5_000),
-            ("grpc.keepalive_permit_without_calls", 1),
-            ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-            ("grpc.http2.max_pings_without_data", 0),
-        ]
-    )
-    server.add_generic_rpc_handlers((servicer.handler(),))
-    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    try:
-        server.add_insecure_port(config.listen)
-    except RuntimeError as error:
-        raise AddressInUse(f"cannot listen on {config.listen}: {error}") from error
-    await server.start()
-    _log.info("broker_ready", listen=config.listen, learner=config.learner)
-    try:
-        yield
-    finally:
-        await server.stop(_STOP_GRACE_S)
 
 
 async def _live(
@@ -94,7 +67,7 @@ async def _live(
         ]
         await stop.wait()
         service.drain(inference.Drain(code=inference.Drain.RESTARTING, reason="the broker is stopping"))
-        await servicer.all_parted()
+        await servicer.streams.all_parted(config.drain_grace_s)
         for task in background:
             task.cancel()
     _log.info("broker_done")
@@ -116,4 +89,4 @@ async def _report(service: BrokerService) -> None:
 
 
 async def _until_failure(servicer: InferenceServicer) -> None:
-    await servicer.failure
+    await servicer.streams.failure

@@ -9,24 +9,20 @@ import asyncio
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from seedrl_broker.link import LearnerLink
 from seedrl_broker.service import BrokerService
 from seedrl_broker.session import Session
-from seedrl_core import logs
+from seedrl_core.aio import first_leaf
 from seedrl_core.codec import PROTOCOL_VERSION
 from seedrl_core.config import BrokerConfig
 from seedrl_core.errors import BadRequest, ExpectedError, PeerLost, SeedrlError
+from seedrl_grpc.streams import Context, OpenStreams, abort, read, write
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1.learner_pb2 import OpaqueClientMessage, OpaqueServerMessage
 
 SERVICE_NAME = "seedrl_proto.v1.Inference"
 _HELLO_TIMEOUT_S = 15.0
-_STATUS = {code.value[0]: code for code in grpc.StatusCode}
-_log = logs.get(__name__)
-
-_Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class InferenceServicer:
@@ -37,11 +33,7 @@ class InferenceServicer:
         self._config = config
         self._service = service
         self._link = link
-        self._streams = 0
-        self._none_left = asyncio.Event()
-        self._none_left.set()
-        # Resolved with the first bug met while serving; the process ends with it.
-        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.streams = OpenStreams()
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What to register at the server."""
@@ -59,7 +51,7 @@ class InferenceServicer:
         }
         return grpc.method_handlers_generic_handler(SERVICE_NAME, methods)
 
-    async def describe(self, _: inference.DescribeRequest, context: _Context) -> inference.DescribeReply:
+    async def describe(self, _: inference.DescribeRequest, context: Context) -> inference.DescribeReply:
         """What a client may expect here, and the numbers behind the batching."""
         service = self._service
         return inference.DescribeReply(
@@ -72,35 +64,20 @@ class InferenceServicer:
             metrics=service.metrics.values,
         )
 
-    async def session(self, _: Any, context: _Context) -> None:
+    async def session(self, _: Any, context: Context) -> None:
         """One client's stream. Cancellation, which is how gRPC tells that the client is gone, closes the session."""
-        self._streams += 1
-        self._none_left.clear()
         error: SeedrlError | None = None
-        try:
-            await self._serve(context)
-        except* SeedrlError as group:
-            error = _first(group)
-        except* Exception as group:
-            if not self.failure.done():
-                self.failure.set_exception(group)
-            raise
-        finally:
-            self._streams -= 1
-            if not self._streams:
-                self._none_left.set()
-        if error is not None and not context.done():
-            await context.abort(_STATUS.get(error.status, grpc.StatusCode.UNKNOWN), str(error))
+        with self.streams.one():
+            try:
+                await self._serve(context)
+            except* SeedrlError as group:
+                leaf = first_leaf(group)
+                assert isinstance(leaf, SeedrlError)
+                error = leaf
+        if error is not None:
+            await abort(context, error)
 
-    async def all_parted(self) -> None:
-        """Waits up to drain_grace_s until no stream is left."""
-        try:
-            async with asyncio.timeout(self._config.drain_grace_s):
-                await self._none_left.wait()
-        except TimeoutError:
-            _log.warning("sessions_still_connected", count=self._streams, waited_s=self._config.drain_grace_s)
-
-    async def _serve(self, context: _Context) -> None:
+    async def _serve(self, context: Context) -> None:
         """Reads and writes until the session ends; one task for each, so that nothing is started a message.
 
         A client that was asked to leave gets time to do so: a stream that the server ends first is reset, and a client
@@ -111,20 +88,20 @@ class InferenceServicer:
             async with asyncio.TaskGroup() as group:
                 reader = group.create_task(self._read(session, context))
                 while (message := await session.next_message()) is not None:
-                    await _write(context, message)
+                    await write(context, message)
                 if session.drained:
                     await asyncio.wait((reader,), timeout=self._config.drain_grace_s)
                 reader.cancel()
         finally:
             self._service.close(session)
 
-    async def _read(self, session: Session, context: _Context) -> None:
+    async def _read(self, session: Session, context: Context) -> None:
         """Takes in ticks until the client parts; a message that is not allowed ends the session.
 
         Without a deadline, as environments may compute for long; keep-alive cancels the stream of a lost client.
         """
         try:
-            while (message := await _read(context)) is not None:
+            while (message := await read(context)) is not None:
                 match message.WhichOneof("kind"):
                     case "tick":
                         self._service.tick(session, message.tick)
@@ -137,10 +114,10 @@ class InferenceServicer:
             self._service.close(session, error)
 
 
-async def _read_hello(context: _Context) -> inference.Hello:
+async def _read_hello(context: Context) -> inference.Hello:
     try:
         async with asyncio.timeout(_HELLO_TIMEOUT_S):
-            message = await _read(context)
+            message = await read(context)
     except TimeoutError as error:
         raise BadRequest(f"expected hello within {_HELLO_TIMEOUT_S:.0f} s, got nothing") from error
     if message is None:
@@ -149,30 +126,3 @@ async def _read_hello(context: _Context) -> inference.Hello:
         raise BadRequest(f"expected hello first, got {kind or 'an empty message'}")
     hello: inference.Hello = message.hello
     return hello
-
-
-async def _read(context: _Context) -> OpaqueClientMessage | None:
-    """The next message, None when the client has said all; BadRequest when it is none of ours."""
-    try:
-        message = await context.read()
-    except DecodeError as error:
-        raise BadRequest("expected a ClientMessage, got bytes that are none") from error
-    except (grpc.aio.UsageError, grpc.aio.InternalError) as error:
-        raise PeerLost("the client's stream has ended") from error
-    if message is grpc.aio.EOF:
-        return None
-    assert isinstance(message, OpaqueClientMessage)
-    return message
-
-
-async def _write(context: _Context, message: OpaqueServerMessage) -> None:
-    """Sends; waits while the transport's window is full, at most until keep-alive finds the client gone."""
-    try:
-        await context.write(message)
-    except (grpc.aio.UsageError, grpc.aio.InternalError) as error:
-        raise PeerLost("the client's stream has ended") from error
-
-
-def _first(group: BaseExceptionGroup[SeedrlError]) -> SeedrlError:
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error

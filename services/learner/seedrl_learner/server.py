@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_health.v1 import health, health_pb2
 
 from seedrl_core import logs
 from seedrl_core.address import Address
 from seedrl_core.config import LearnerConfig
-from seedrl_core.errors import AddressInUse, CheckpointError
+from seedrl_core.errors import CheckpointError
+from seedrl_grpc.server import listening
 from seedrl_learner.reporter import Reporter
 from seedrl_learner.run import Run
 from seedrl_learner.service import LearnerService
@@ -21,6 +20,7 @@ from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import learner_pb2_grpc as learner_grpc
 
 _SERVICE = "seedrl_proto.v1.Learner"
+_STOP_GRACE_S = 1.0
 _log = logs.get(__name__)
 
 
@@ -36,41 +36,23 @@ async def serve(config: LearnerConfig, stop: asyncio.Event, make_run: Callable[[
     service = LearnerService(run)
     reporter = Reporter(run)
     servicer = LearnerServicer(service, reporter, stop.set)
-    server = _listen(config, servicer)
-    await server.start()
-    _log.info("learner_ready", listen=config.listen, run=run.run_id, mode=config.mode)
+    checks = health.aio.HealthServicer()
+    await checks.set(_SERVICE, health_pb2.HealthCheckResponse.SERVING)
     try:
-        complete = await _live(run, service, reporter, servicer, stop)
-        await _finish(run, service, reporter, servicer, complete)
+        async with listening(
+            config.listen,
+            _SERVICE,
+            lambda server: learner_grpc.add_LearnerServicer_to_server(servicer, server),  # type: ignore[no-untyped-call]
+            checks,
+            max_message_bytes=config.max_message_bytes,
+            grace_s=_STOP_GRACE_S,
+        ):
+            _log.info("learner_ready", listen=config.listen, run=run.run_id, mode=config.mode)
+            complete = await _live(run, service, reporter, servicer, stop)
+            await _finish(run, service, reporter, servicer, complete)
     finally:
-        await server.stop(grace=1.0)
         service.close()
     return 0
-
-
-def _listen(config: LearnerConfig, servicer: LearnerServicer) -> grpc.aio.Server:
-    server = grpc.aio.server(
-        options=[
-            ("grpc.so_reuseport", 0),
-            ("grpc.max_receive_message_length", config.max_message_bytes),
-            ("grpc.max_send_message_length", config.max_message_bytes),
-            ("grpc.keepalive_time_ms", 10_000),
-            ("grpc.keepalive_timeout_ms", 5_000),
-            ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-            ("grpc.keepalive_permit_without_calls", 1),
-        ]
-    )
-    learner_grpc.add_LearnerServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
-    checks = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    reflection.enable_server_reflection((_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    try:
-        server.add_insecure_port(config.listen)
-    except RuntimeError as error:
-        raise AddressInUse(f"cannot listen on {config.listen}: {error}") from error
-    for name in ("", _SERVICE):
-        asyncio.get_running_loop().create_task(checks.set(name, health_pb2.HealthCheckResponse.SERVING))
-    return server
 
 
 async def _live(
@@ -139,7 +121,7 @@ async def _save_checkpoints(run: Run) -> None:
 
 
 async def _until_failure(servicer: LearnerServicer) -> None:
-    await servicer.failure
+    await servicer.streams.failure
 
 
 async def _finish(

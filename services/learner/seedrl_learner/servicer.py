@@ -1,17 +1,20 @@
-"""The learner's gRPC edge, between gRPC streams and `LearnerService`: the one place that turns errors into statuses."""
+"""The learner's gRPC edge, between gRPC streams and `LearnerService`."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import grpc
 
 from seedrl_core import logs
+from seedrl_core.aio import first_leaf
 from seedrl_core.codec import spec_to_proto
-from seedrl_core.errors import ExpectedError
+from seedrl_core.errors import ExpectedError, PeerLost
+from seedrl_grpc.streams import Context, OpenStreams, abort, read, write
 from seedrl_learner.reporter import Reporter
 from seedrl_learner.service import LearnerService, Link
 from seedrl_proto.v1 import inference_pb2 as inference
@@ -19,7 +22,6 @@ from seedrl_proto.v1 import learner_pb2 as learner
 from seedrl_proto.v1 import learner_pb2_grpc as learner_grpc
 
 _MAX_UNANSWERED = 64  # requests of one link, those without ticks included
-_STATUS = {code.value[0]: code for code in grpc.StatusCode}
 _log = logs.get(__name__)
 
 
@@ -31,47 +33,40 @@ class LearnerServicer(learner_grpc.LearnerServicer):
         self._service = service
         self._reporter = reporter
         self._shut_down = shut_down
-        self._streams: dict[Link, _Stream] = {}
-        self._none_left = asyncio.Event()
-        self._none_left.set()
+        self.streams = OpenStreams()
+        self._writers: dict[Link, _Writer] = {}
         self._drain: learner.BatchReply | None = None
-        # Resolved with the first bug met while serving; the process ends with it.
-        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def Infer(self, _: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    async def Infer(self, _: Any, context: Context) -> None:
         """One broker's link. Cancellation, which is how gRPC tells that the peer is gone, closes its sessions."""
+        writer = _Writer(context)
         if self._drain is not None:
-            await context.write(self._drain)
+            await writer.write(self._drain)
             return
         link = Link(context.peer())
-        stream = self._streams[link] = _Stream(context)
-        self._none_left.clear()
+        self._writers[link] = writer
         _log.info("broker_connected", peer=link.peer)
-        try:
-            await stream.write(learner.BatchReply(link_welcome=self._link_welcome()))
-            await self._serve(link, stream)
-        except* ExpectedError as group:
-            _log.warning("link_refused", peer=link.peer, error=str(group.exceptions[0]))
-        except* Exception as group:
-            self._fail(group)
-            raise
-        finally:
-            # No await here: the coroutine of a cancelled call would never come back from it.
-            del self._streams[link]
-            if not self._streams:
-                self._none_left.set()
-            self._service.disconnect(link).add_done_callback(self._fail_with)
-            _log.info("broker_disconnected", peer=link.peer)
+        reason = ""
+        with self.streams.one():
+            try:
+                await writer.write(learner.BatchReply(link_welcome=self._link_welcome()))
+                await self._serve(link, context, writer)
+            except* ExpectedError as group:
+                reason = str(first_leaf(group))
+            finally:
+                # No await here: the coroutine of a cancelled call would never come back from it.
+                del self._writers[link]
+                self._service.disconnect(link).add_done_callback(self._fail_with)
+                _log.info("broker_disconnected", peer=link.peer, reason=reason)
 
     async def drain(self, code: inference.Drain.Code, reason: str, grace_s: float) -> None:
         """Tells every broker, those that connect later too, and waits up to `grace_s` seconds for them to leave."""
         self._drain = learner.BatchReply(drain=inference.Drain(code=code, reason=reason))
-        await asyncio.gather(*(stream.write(self._drain) for stream in self._streams.values()))
-        try:
-            async with asyncio.timeout(grace_s):
-                await self._none_left.wait()
-        except TimeoutError:
-            _log.warning("brokers_still_connected", count=len(self._streams), waited_s=grace_s)
+        async with asyncio.TaskGroup() as group:
+            telling = [group.create_task(writer.write(self._drain)) for writer in self._writers.values()]
+            await self.streams.all_parted(grace_s)
+            for task in telling:
+                task.cancel()  # without effect, unless its broker does not read
 
     async def Status(self, request: learner.StatusRequest, context: Any) -> learner.StatusReply:
         """The run now."""
@@ -99,7 +94,7 @@ class LearnerServicer(learner_grpc.LearnerServicer):
         try:
             path = await asyncio.to_thread(self._service.run.save_checkpoint)
         except ExpectedError as error:
-            await context.abort(_STATUS[error.status], str(error))
+            await abort(context, error)
         return learner.CheckpointReply(path=str(path))
 
     async def SetTraining(self, request: learner.SetTrainingRequest, context: Any) -> learner.SetTrainingReply:
@@ -117,25 +112,21 @@ class LearnerServicer(learner_grpc.LearnerServicer):
         self._shut_down()
         return learner.ShutdownReply()
 
-    def _fail(self, error: BaseException) -> None:
-        if not self.failure.done():
-            self.failure.set_exception(error)
-
     def _fail_with(self, done: asyncio.Future[None]) -> None:
         if not done.cancelled() and (error := done.exception()) is not None:
-            self._fail(error)
+            self.streams.fail(error)
 
-    async def _serve(self, link: Link, stream: _Stream) -> None:
+    async def _serve(self, link: Link, context: Context, writer: _Writer) -> None:
         unanswered = asyncio.Semaphore(_MAX_UNANSWERED)
         async with asyncio.TaskGroup() as group:
-            while (request := await stream.read()) is not None:
+            while (request := await read(context)) is not None:
                 await unanswered.acquire()
-                task = group.create_task(self._answer(link, stream, request))
+                task = group.create_task(self._answer(link, writer, request))
                 task.add_done_callback(lambda _: unanswered.release())
 
-    async def _answer(self, link: Link, stream: _Stream, request: learner.BatchRequest) -> None:
+    async def _answer(self, link: Link, writer: _Writer, request: learner.BatchRequest) -> None:
         async for replies in self._service.answer(link, request):
-            await stream.write(learner.BatchReply(replies=replies))
+            await writer.write(learner.BatchReply(replies=replies))
 
     def _link_welcome(self) -> learner.LinkWelcome:
         config = self._service.run.config
@@ -148,6 +139,8 @@ class LearnerServicer(learner_grpc.LearnerServicer):
 
     def _state(self) -> str:
         machinery = self._service.run.machinery
+        if self._drain is not None:
+            return "draining"
         if machinery is None:
             return "waiting for a first session"
         if self._service.run.serves_only:
@@ -155,20 +148,15 @@ class LearnerServicer(learner_grpc.LearnerServicer):
         return "training" if machinery.trainer.enabled else "paused"
 
 
-class _Stream:
-    """Reads and writes of one stream; writes from several tasks take turns, and end quietly when the peer has gone."""
+class _Writer:
+    """Writes of one stream: those of several tasks take turns, and say nothing when the peer has gone."""
 
-    def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
         self._writing = asyncio.Lock()
-
-    async def read(self) -> learner.BatchRequest | None:
-        """The next request; None when the peer has said all."""
-        request = await self._context.read()
-        return None if request is grpc.aio.EOF else request
 
     async def write(self, reply: learner.BatchReply) -> None:
         """Sends; waits while the transport's window is full."""
         async with self._writing:
-            if not self._context.done():
-                await self._context.write(reply)
+            with suppress(PeerLost):
+                await write(self._context, reply)

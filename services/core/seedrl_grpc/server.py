@@ -1,0 +1,65 @@
+"""A grpc.aio server as our services run it: options, health checks, reflection, and the address it listens on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from seedrl_core.errors import AddressInUse
+
+# A peer that is cut off is noticed within 15 s, also while nothing is sent.
+KEEPALIVE: tuple[tuple[str, Any], ...] = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+_OPTIONS: tuple[tuple[str, Any], ...] = (
+    *KEEPALIVE,
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_send_message_length", -1),
+)
+
+
+@asynccontextmanager
+async def listening(
+    address: str,
+    service: str,
+    register: Callable[[grpc.aio.Server], object],
+    checks: health.aio.HealthServicer,
+    *,
+    max_message_bytes: int,
+    grace_s: float,
+) -> AsyncIterator[None]:
+    """Serves inside; at the end, calls that are still open get `grace_s` seconds.
+
+    Args:
+      address: `host:port` or `unix:PATH`, of which `Address.ensure_free` has made sure.
+      service: full name of the service, for reflection.
+      register: adds the service to the server.
+      checks: answers health checks; how the service does is the caller's to say.
+      max_message_bytes: largest message accepted.
+      grace_s: seconds.
+
+    Raises:
+      AddressInUse: somebody else has taken the address meanwhile, or it is none of this machine's.
+    """
+    server = grpc.aio.server(options=(*_OPTIONS, ("grpc.max_receive_message_length", max_message_bytes)))
+    register(server)
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    reflection.enable_server_reflection((service, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    try:
+        server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise AddressInUse(f"cannot listen on {address}: {error}") from error
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop(grace_s)
