@@ -33,7 +33,8 @@ class Call:
         message = await self._stream.recv_message()
         assert message is not None, "the stream ended before its Hello"
         assert message.WhichOneof("kind") == "hello", f"expected hello, got {message.WhichOneof('kind')}"
-        self.spec = codec.check_hello(message.hello)
+        codec.check_hello(message.hello)
+        self.spec = codec.spec_from_proto(message.hello.spec)
         self.num_envs = message.hello.num_envs
         self._broker.hellos.append(message.hello)
 

@@ -14,6 +14,17 @@ from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import learner_pb2 as learner
 
 
+def hello(number: int, num_envs: int, actor_id: str = "") -> inference.Hello:
+    """A valid Hello, but for its spec."""
+    return inference.Hello(
+        protocol_version=1,
+        session_id=bytes([number]) * 16,
+        num_envs=num_envs,
+        role=inference.ROLE_TRAIN,
+        actor_id=actor_id,
+    )
+
+
 class World:
     """A service, its clock, and the learner's side of its link."""
 
@@ -30,8 +41,7 @@ class World:
         self.service.link_opened(welcome)
 
     def open(self, number: int, num_envs: int = 2) -> Session:
-        session_id = bytes([number]) * 16
-        return self.service.open(inference.Hello(protocol_version=1, session_id=session_id, num_envs=num_envs))
+        return self.service.open(hello(number, num_envs))
 
     async def request(self) -> learner.BatchRequest:
         async with asyncio.timeout(5):
@@ -116,8 +126,7 @@ async def test_opens_are_split_over_requests_that_the_learner_takes():
     world = World()
     sessions = []
     for number in range(1, 6):
-        hello = inference.Hello(protocol_version=1, session_id=bytes([number]) * 16, num_envs=1, actor_id="a" * 3000)
-        sessions.append(world.service.open(hello))
+        sessions.append(world.service.open(hello(number, 1, actor_id="a" * 3000)))
     world.connect(max_message_bytes=10_000)
     opened: list[int] = []
     while len(opened) < len(sessions):

@@ -1,11 +1,10 @@
-"""What the broker accepts from clients: the fields it relies on, and the sizes that the learner's link can carry."""
+"""The sizes that the broker accepts from clients: those that the learner's link can carry."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from seedrl_core.codec import MAX_NUM_ENVS, PROTOCOL_VERSION, SESSION_ID_BYTES
-from seedrl_core.errors import BadRequest, SpecMismatch
+from seedrl_core.errors import BadRequest
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import learner_pb2 as learner
 
@@ -46,17 +45,3 @@ class Limits:
         allowed = self.max_bytes - ENVELOPE_BYTES
         if num_bytes > allowed:
             raise BadRequest(f"{name}: expected at most {allowed} bytes, got {num_bytes}")
-
-
-def check_hello(hello: inference.Hello) -> None:
-    """Checks what the broker itself relies on; the rest is the learner's.
-
-    Raises:
-      BadRequest, SpecMismatch: names the field, what was expected and what was got.
-    """
-    if hello.protocol_version != PROTOCOL_VERSION:
-        raise SpecMismatch(f"protocol_version: expected {PROTOCOL_VERSION}, got {hello.protocol_version}")
-    if len(hello.session_id) != SESSION_ID_BYTES:
-        raise BadRequest(f"session_id: expected {SESSION_ID_BYTES} bytes, got {len(hello.session_id)}")
-    if not 1 <= hello.num_envs <= MAX_NUM_ENVS:
-        raise BadRequest(f"num_envs: expected 1..{MAX_NUM_ENVS}, got {hello.num_envs}")

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 
 from seedrl_broker.batcher import Batcher
 from seedrl_broker.batching_metrics import BatchingMetrics
-from seedrl_broker.limits import ENVELOPE_BYTES, Limits, check_hello
+from seedrl_broker.limits import ENVELOPE_BYTES, Limits
 from seedrl_broker.session import Session
 from seedrl_core import logs
+from seedrl_core.codec import check_hello
 from seedrl_core.config import BrokerConfig
 from seedrl_core.errors import BadRequest, Overloaded, PeerLost, SeedrlError, error_from_status
 from seedrl_proto.v1 import inference_pb2 as inference

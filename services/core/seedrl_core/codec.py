@@ -112,8 +112,8 @@ def _leaf_from_proto(message: spec_pb2.TensorSpec) -> TensorSpec:
     return TensorSpec(message.path, dtype, tuple(message.shape), tuple(message.low), tuple(message.high))
 
 
-def check_hello(hello: inference.Hello) -> EnvironmentSpec:
-    """The spec of a valid Hello; BadRequest says which field is wrong, SpecMismatch that the contract's version is."""
+def check_hello(hello: inference.Hello) -> None:
+    """Checks all but the spec; BadRequest says which field is wrong, SpecMismatch that the contract's version is."""
     if hello.protocol_version != PROTOCOL_VERSION:
         raise SpecMismatch(f"protocol_version: expected {PROTOCOL_VERSION}, got {hello.protocol_version}")
     if len(hello.session_id) != SESSION_ID_BYTES:
@@ -122,7 +122,6 @@ def check_hello(hello: inference.Hello) -> EnvironmentSpec:
         raise BadRequest(f"num_envs: expected 1..{MAX_NUM_ENVS}, got {hello.num_envs}")
     if hello.role not in (inference.ROLE_TRAIN, inference.ROLE_EVAL):
         raise BadRequest(f"role: expected ROLE_TRAIN or ROLE_EVAL, got {hello.role}")
-    return spec_from_proto(hello.spec)
 
 
 def encode_tick(tick: TickArrays) -> inference.Tick:

@@ -156,7 +156,8 @@ class LearnerService:
         self, link: Link, number: int, hello: inference.Hello, loop: asyncio.AbstractEventLoop
     ) -> learner.SessionReply:
         try:
-            spec = codec.check_hello(hello)
+            codec.check_hello(hello)
+            spec = codec.spec_from_proto(hello.spec)
             greedy = hello.role == inference.ROLE_EVAL
             if self.run.serves_only and not greedy:
                 raise SpecMismatch("this learner only serves: expected role ROLE_EVAL, got ROLE_TRAIN")
