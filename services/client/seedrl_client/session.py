@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Literal, Self
 
@@ -163,9 +164,9 @@ class Session:
             return
         goodbye = inference.ClientMessage(goodbye=inference.Goodbye(reason=reason[:500]))
         try:
-            await connection.part(goodbye, _PARTING_S)
-        except (SeedrlError, TimeoutError) as error:
-            self._log.info("parted_without_answer", reason=str(error))
+            # However the server takes it, or if it is gone already: the session is over.
+            with suppress(SeedrlError, TimeoutError):
+                await connection.part(goodbye, _PARTING_S)
         finally:
             connection.close()
 
