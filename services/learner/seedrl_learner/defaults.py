@@ -1,85 +1,113 @@
-"""Fills what the configuration leaves open by the spaces of the environment: training works without any setting."""
+"""Fills what the configuration leaves open by agent and spaces: training works without any setting."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
 
 from seedrl_core.config import LearnerConfig
 from seedrl_core.spec import EnvironmentSpec
 from seedrl_learner.networks.encoder import is_image
 
-
-class Defaults(NamedTuple):
-    """Values of the fields that are None in LearnerConfig, by the same names."""
-
-    torso: str
-    unroll_length: int
-    batch_unrolls: int
-    queue_unrolls: int
-    learning_rate: float
-    max_gradient_norm: float
-    trace_lambda: float
-    baseline_cost: float
-    entropy_cost: float
-    reward_clip: float
-
-
-# Each sample is used once, so what an environment step yields grows with the number of updates: small batches. VECTOR
-# was tuned on CartPole-v1 (batches of 16 unrolls learn more slowly, a rate of 2e-3 is not reliable), IMAGE on a game of
-# catching a falling ball (lambda 0.95 and batches of 4 learn faster than 1 and 8; with baseline 0.1 and entropy 0.003
-# the policy jumps and falls back).
-IMAGE = Defaults(
-    torso="nature_cnn",
-    unroll_length=20,
-    batch_unrolls=4,
-    queue_unrolls=8,
-    learning_rate=6e-4,
-    max_gradient_norm=0.5,
-    trace_lambda=0.95,
-    baseline_cost=0.5,
-    entropy_cost=0.01,
-    reward_clip=1.0,
-)
-VECTOR = Defaults(
-    torso="mlp",
-    unroll_length=20,
-    batch_unrolls=8,
-    queue_unrolls=8,
-    learning_rate=1e-3,
-    max_gradient_norm=0.5,
-    trace_lambda=1.0,
-    baseline_cost=0.5,
-    entropy_cost=0.01,
-    reward_clip=0.0,
-)
+# Of V-trace: each sample is used once, so what an environment step yields grows with the number of updates: small
+# batches. VECTOR was tuned on CartPole-v1 (batches of 16 unrolls learn more slowly, a rate of 2e-3 is not reliable),
+# IMAGE on a game of catching a falling ball (lambda 0.95 and batches of 4 learn faster than 1 and 8; with baseline 0.1
+# and entropy 0.003 the policy jumps and falls back).
+_VTRACE: Mapping[str, Any] = {
+    "network.core": "none",
+    "network.core_size": 256,
+    "network.previous_action": False,
+    "network.previous_reward": False,
+    "optimizer.decay": True,
+    "optimizer.epsilon": 1e-5,
+    "optimizer.max_gradient_norm": 0.5,
+    "vtrace.baseline_cost": 0.5,
+    "vtrace.entropy_cost": 0.01,
+    "unroll_length": 20,
+    "queue_unrolls": 8,
+}
+VTRACE_IMAGE: Mapping[str, Any] = {
+    **_VTRACE,
+    "network.torso": "nature_cnn",
+    "network.separate_baseline": False,
+    "optimizer.learning_rate": 6e-4,
+    "vtrace.trace_lambda": 0.95,
+    "vtrace.reward_clip": 1.0,
+    "batch_unrolls": 4,
+}
+VTRACE_VECTOR: Mapping[str, Any] = {
+    **_VTRACE,
+    "network.torso": "mlp",
+    "network.separate_baseline": True,
+    "optimizer.learning_rate": 1e-3,
+    "vtrace.trace_lambda": 1.0,
+    "vtrace.reward_clip": 0.0,
+    "batch_unrolls": 8,
+}
+# Of R2D2: tables 2 and 3 of its paper where they say something.
+_R2D2: Mapping[str, Any] = {
+    "network.core": "lstm",
+    "network.previous_action": True,
+    "network.previous_reward": True,
+    "optimizer.decay": False,
+    "optimizer.epsilon": 1e-3,
+    "optimizer.max_gradient_norm": 40.0,
+}
+R2D2_IMAGE: Mapping[str, Any] = {
+    **_R2D2,
+    "network.torso": "nature_cnn",
+    "network.core_size": 512,
+    "network.head_size": 512,
+    "optimizer.learning_rate": 1e-4,
+    "r2d2.burn_in": 40,
+    "r2d2.target_update_period": 2500,
+    "replay.min_unrolls": 200,
+    "replay.ratio": 1.5,
+    "unroll_length": 80,
+    "batch_unrolls": 32,
+    "queue_unrolls": 16,
+}
+R2D2_VECTOR: Mapping[str, Any] = {
+    **_R2D2,
+    "network.torso": "mlp",
+    "network.core_size": 64,
+    "network.head_size": 64,
+    "optimizer.learning_rate": 1e-3,
+    "r2d2.burn_in": 10,
+    "r2d2.target_update_period": 200,
+    "replay.min_unrolls": 500,
+    "replay.ratio": 4.0,
+    "unroll_length": 20,
+    "batch_unrolls": 32,
+    "queue_unrolls": 32,
+}
+_DEFAULTS = {
+    ("vtrace", True): VTRACE_IMAGE,
+    ("vtrace", False): VTRACE_VECTOR,
+    ("r2d2", True): R2D2_IMAGE,
+    ("r2d2", False): R2D2_VECTOR,
+}
 
 
 def resolve(config: LearnerConfig, spec: EnvironmentSpec) -> LearnerConfig:
-    """`config` with every None replaced; what is set stays."""
-    default = IMAGE if any(map(is_image, spec.observation)) else VECTOR
-    torso = config.network.torso or default.torso
-    batch_unrolls = config.batch_unrolls or default.batch_unrolls
-    return config.model_copy(
-        update={
-            "network": _fill(config.network, torso=torso, separate_baseline=torso == "mlp"),
-            "optimizer": _fill(
-                config.optimizer, learning_rate=default.learning_rate, max_gradient_norm=default.max_gradient_norm
-            ),
-            "vtrace": _fill(
-                config.vtrace,
-                trace_lambda=default.trace_lambda,
-                baseline_cost=default.baseline_cost,
-                entropy_cost=default.entropy_cost,
-                reward_clip=default.reward_clip,
-            ),
-            "unroll_length": config.unroll_length or default.unroll_length,
-            "batch_unrolls": batch_unrolls,
-            "queue_unrolls": config.queue_unrolls or max(default.queue_unrolls, batch_unrolls),
-            "frame_stack": config.frame_stack or spec.frame_stack,
-        }
-    )
+    """`config` with every None that its agent reads replaced; what is set stays."""
+    has_image = any(map(is_image, spec.observation))
+    defaults = dict(_DEFAULTS[config.agent, has_image]) | {"frame_stack": spec.frame_stack}
+    if config.batch_unrolls is not None:
+        defaults["queue_unrolls"] = max(defaults["queue_unrolls"], config.batch_unrolls)
+    filled: LearnerConfig = _fill(config, defaults)
+    return filled
 
 
-def _fill(section: Any, **defaults: Any) -> Any:
-    """A section with those of `defaults` that are None in it."""
-    return section.model_copy(update={k: v for k, v in defaults.items() if getattr(section, k) is None})
+def _fill(model: Any, defaults: Mapping[str, Any], prefix: str = "") -> Any:
+    """`model` with those of `defaults` (by dotted key) that are None in it, in its sections too."""
+    update = {}
+    for name, value in model:
+        key = prefix + name
+        if isinstance(value, BaseModel):
+            update[name] = _fill(value, defaults, f"{key}.")
+        elif value is None and key in defaults:
+            update[name] = defaults[key]
+    return model.model_copy(update=update)
