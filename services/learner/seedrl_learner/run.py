@@ -43,7 +43,7 @@ class Machinery:
         agent = make_agent(config, spec)
         batch, limit = config.batch_unrolls, config.queue_unrolls
         assert batch and limit and config.unroll_length and config.frame_stack, "configuration not resolved"
-        if limit < batch:
+        if limit < batch and not isinstance(agent, ReplayAgent):
             raise ConfigError(f"learner.queue_unrolls: expected at least batch_unrolls={batch}, got {limit}")
         layout = UnrollLayout(
             observation=spec.observation,
