@@ -22,9 +22,9 @@ def unrescale(y: tf.Tensor, epsilon: float) -> tf.Tensor:
 
     Both differences cancel in float32. Since s = 1 + 2 epsilon at y = 0, they can be written without a cancellation:
 
-        u - 1 = 2 |y| (1 - 2 epsilon / (s + 1 + 2 epsilon)) / (s + 1),    u^2 - 1 = (u - 1) (u - 1 + 2).
+        u - 1 = 2 |y| / (s + 1 + 2 epsilon),    u^2 - 1 = (u - 1) (u - 1 + 2).
     """
     size = tf.abs(y)
     s = tf.sqrt((1.0 + 2.0 * epsilon) ** 2 + 4.0 * epsilon * size)
-    u_minus_1 = 2.0 * size * (1.0 - 2.0 * epsilon / (s + 1.0 + 2.0 * epsilon)) / (s + 1.0)
-    return tf.sign(y) * u_minus_1 * (u_minus_1 + 2.0)
+    slope = 2.0 / (s + 1.0 + 2.0 * epsilon)
+    return y * slope * (size * slope + 2.0)
