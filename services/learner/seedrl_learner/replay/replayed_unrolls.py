@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -48,8 +49,9 @@ class ReplayedUnrolls:
         capacity: int,
         config: LearnerConfig,
         metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Keeps `capacity` unrolls of `store`. Takes a resolved configuration."""
+        """Keeps `capacity` unrolls of `store`. Takes a resolved configuration; `clock` returns seconds."""
         replay = config.replay
         assert config.batch_unrolls is not None, "configuration not resolved"
         assert replay.ratio is not None and replay.min_unrolls is not None, "configuration not resolved"
@@ -64,6 +66,7 @@ class ReplayedUnrolls:
         self._importance_exponent = replay.importance_exponent
         self._batch_unrolls = config.batch_unrolls
         self._metrics = metrics
+        self._clock = clock
         self._taken_in = self._sampled = 0
         self._waiting_since: float | None = None
 
@@ -83,12 +86,14 @@ class ReplayedUnrolls:
 
     def next(self, timeout_s: float) -> TrainingBatch | None:
         """See TrainingData."""
-        while (missing := self._missing()) > 0:
-            rows = self._queue.take(min(missing, max(1, len(self._queue))), timeout_s)
-            if rows is None:
-                self._tell_slow(missing)
-                return None
-            self._take_in(rows)
+        if (missing := self._missing()) > 0:
+            # What the queue holds, where it holds any: nobody waits for unrolls that are still to come.
+            rows = self._queue.take(min(missing, max(1, len(self._queue)), self._replay.capacity), timeout_s)
+            if rows is not None:
+                self._take_in(rows)
+        if (missing := self._missing()) > 0:
+            self._tell_slow(missing)
+            return None
         self._waiting_since = None
         return self._sample()
 
@@ -130,7 +135,7 @@ class ReplayedUnrolls:
         return TrainingBatch(unrolls._replace(weight=(weight / weight.max()).astype(np.float32)), sample.items)
 
     def _tell_slow(self, missing: int) -> None:
-        now = time.monotonic()
+        now = self._clock()
         if self._waiting_since is None:
             self._waiting_since = now
         elif now - self._waiting_since > SLOW_WAIT_S:

@@ -34,7 +34,7 @@ class SumTree:
         assert np.all(np.isfinite(weights) & (weights >= 0)), "expected finite weights of at least 0"
         node = self._num_leaves + indices
         self._nodes[node] = weights
-        while node[0] > 1:
+        while len(node) and node[0] > 1:
             node = np.unique(node // 2)
             self._nodes[node] = self._nodes[2 * node] + self._nodes[2 * node + 1]
 
