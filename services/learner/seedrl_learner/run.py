@@ -154,13 +154,14 @@ class Run:
         machinery = self.machinery
         if machinery is None or self.serves_only:
             raise CheckpointError("there is nothing to save: the learner has no network yet, or only serves one")
+        replay = machinery.replay if machinery.config.replay.save else None
         with machinery.trainer.between_updates:
             self.last_checkpoint = self._checkpoints.save(
                 self._trackables(machinery),
                 self.progress,
                 machinery.spec,
                 machinery.config,
-                save_replay=machinery.replay.save if machinery.replay and machinery.config.replay.save else None,
+                save_replay=None if replay is None else replay.save,
             )
         return self.last_checkpoint
 

@@ -29,7 +29,7 @@ class ReplayedUnrolls:
     """A TrainingData over a Replay of the store's rows.
 
     Flow control: let I be the unrolls taken in since the replay held `min_unrolls`, S those sampled, B a batch and r
-    the replay ratio. A batch is sampled only when
+    the replay ratio; a resumed run counts from 0. A batch is sampled only when
 
         S + B <= r I,
 
@@ -77,12 +77,15 @@ class ReplayedUnrolls:
     def save(self, directory: Path) -> None:
         """Writes all of it into a new directory; training waits meanwhile. Raises OSError."""
         with self._lock:
-            snapshot.write(directory, self._replay, self._store, {"taken_in": self._taken_in, "sampled": self._sampled})
+            snapshot.write(directory, self._replay, self._store)
 
     def restore(self, directory: Path) -> None:
-        """Takes over what `save` wrote, before anything else is taken in. Raises CheckpointError."""
-        counters = snapshot.read(directory, self._replay, self._store)
-        self._taken_in, self._sampled = counters["taken_in"], counters["sampled"]
+        """Takes over what `save` wrote, before anything else is taken in. Raises CheckpointError.
+
+        The counts of the flow control start anew: they must not hold up training, or let it loose, when the run goes
+        on with another replay ratio.
+        """
+        snapshot.read(directory, self._replay, self._store)
 
     def next(self, timeout_s: float) -> TrainingBatch | None:
         """See TrainingData."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ _MAX_INDEX_BYTES = 1 << 30
 _WEIGHT = np.dtype("<f8")
 
 
-def write(directory: Path, replay: Replay, store: UnrollStore, counters: Mapping[str, int]) -> None:
-    """Writes what `replay` holds into a new directory, with `counters` of its owner. Raises OSError."""
+def write(directory: Path, replay: Replay, store: UnrollStore) -> None:
+    """Writes what `replay` holds into a new directory. Raises OSError."""
     directory.mkdir()
     rows = replay.rows(replay.items)
     for name in store.layout.fields:
@@ -33,40 +32,39 @@ def write(directory: Path, replay: Replay, store: UnrollStore, counters: Mapping
         "num_inserted": replay.num_inserted,
         "num_unrolls": len(replay),
         "weights": replay.weights(replay.items).astype(_WEIGHT).tobytes(),
-        "counters": dict(counters),
     }
     (directory / _INDEX).write_bytes(msgpack.packb(index))
 
 
-def read(directory: Path, replay: Replay, store: UnrollStore) -> dict[str, int]:
-    """Fills an empty replay with the newest unrolls of `directory` that it has room for; returns the counters.
+def read(directory: Path, replay: Replay, store: UnrollStore) -> None:
+    """Fills an empty replay with the newest unrolls of `directory` that it has room for.
 
     Raises:
       CheckpointError: the files are damaged, of another format, or of other unrolls.
     """
     try:
-        packed = (directory / _INDEX).read_bytes()
-        if len(packed) > _MAX_INDEX_BYTES:
-            raise CheckpointError(f"replay {directory}: expected an index of at most {_MAX_INDEX_BYTES} bytes")
-        index = msgpack.unpackb(packed, strict_map_key=True)
+        file = directory / _INDEX
+        if (size := file.stat().st_size) > _MAX_INDEX_BYTES:
+            raise CheckpointError(f"replay file {file}: expected at most {_MAX_INDEX_BYTES} bytes, got {size}")
+        index = msgpack.unpackb(file.read_bytes(), strict_map_key=True)
         if index["format_version"] != FORMAT_VERSION:
             raise CheckpointError(
                 f"replay {directory}: expected format_version {FORMAT_VERSION}, got {index['format_version']}"
             )
         if index["fields"] != _describe(store):
             raise CheckpointError(f"replay {directory}: expected unrolls of {_describe(store)}, got {index['fields']}")
-        saved = int(index["num_unrolls"])
+        saved, num_inserted = int(index["num_unrolls"]), int(index["num_inserted"])
         weights = np.frombuffer(index["weights"], _WEIGHT)
-        counters = {str(name): int(value) for name, value in index["counters"].items()}
+        if not 0 <= saved <= num_inserted or not np.all(np.isfinite(weights) & (weights > 0)):
+            raise CheckpointError(f"replay file {file}: expected unrolls that were inserted, of weights above 0")
         _check_sizes(directory, store, saved, len(weights))
         count = min(saved, replay.capacity)
         rows = store.acquire(count)
         for name in store.layout.fields:
             _read_field(_file(directory, name), store, name, rows, skip=saved - count)
-        replay.restore(int(index["num_inserted"]), rows.tolist(), weights[saved - count :])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, msgpack.UnpackException) as error:
+        replay.restore(num_inserted, rows.tolist(), weights[saved - count :])
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, msgpack.UnpackException) as error:
         raise CheckpointError(f"replay {directory} cannot be read: {error}") from error
-    return counters
 
 
 def _check_sizes(directory: Path, store: UnrollStore, num_unrolls: int, num_weights: int) -> None:
