@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from seedrl_core.config import LearnerConfig
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
+from seedrl_learner.agents import make_agent
 from seedrl_learner.defaults import resolve
 
 ACTION = TensorSpec("action", np.dtype(np.int64), (), (0,), (3,))
@@ -15,23 +16,48 @@ ATARI = EnvironmentSpec("atari", (TensorSpec("observation", np.dtype(np.uint8), 
 CARTPOLE = EnvironmentSpec("cartpole", (TensorSpec("observation", np.dtype(np.float32), (4,)),), (ACTION,))
 
 
-def open_fields(model: BaseModel) -> list[str]:
-    """Names of fields that are still None."""
+def open_fields(model: BaseModel, prefix: str = "") -> list[str]:
+    """Dotted names of fields that are still None."""
     names = []
     for name, value in model:
         if value is None:
-            names.append(name)
+            names.append(prefix + name)
         elif isinstance(value, BaseModel):
-            names += open_fields(value)
+            names += open_fields(value, f"{prefix}{name}.")
     return names
 
 
 @pytest.mark.parametrize("spec", [ATARI, CARTPOLE])
-def test_nothing_is_left_open(spec: EnvironmentSpec) -> None:
-    """Only where to start from stays None, and the result is a valid configuration."""
-    resolved = resolve(LearnerConfig(), spec)
-    assert open_fields(resolved) == ["checkpoint"]
+@pytest.mark.parametrize("agent", ["vtrace", "r2d2"])
+def test_an_agent_finds_nothing_open(agent: str, spec: EnvironmentSpec) -> None:
+    """Only where to start from and what other agents read stay None, and the agent can be made of the result."""
+    resolved = resolve(LearnerConfig.model_validate({"agent": agent}), spec)
+    others = {
+        "vtrace": {
+            "network.head_size",
+            "r2d2.burn_in",
+            "r2d2.target_update_period",
+            "replay.min_unrolls",
+            "replay.ratio",
+        },
+        "r2d2": {"network.separate_baseline"} | {f"vtrace.{name}" for name in open_fields(LearnerConfig().vtrace)},
+    }
+    assert set(open_fields(resolved)) == {"checkpoint"} | others[agent]
     assert LearnerConfig.model_validate(resolved.model_dump()) == resolved
+    make_agent(resolved, spec)
+
+
+def test_r2d2_gets_the_settings_of_its_paper() -> None:
+    """Atari: tables 2 and 3 of the paper."""
+    resolved = resolve(LearnerConfig(agent="r2d2"), ATARI)
+    assert (resolved.r2d2.burn_in, resolved.unroll_length, resolved.r2d2.n_step) == (40, 80, 5)
+    assert (resolved.r2d2.discount, resolved.r2d2.target_update_period) == (0.997, 2500)
+    assert (resolved.network.core, resolved.network.core_size, resolved.network.head_size) == ("lstm", 512, 512)
+    assert (resolved.network.previous_action, resolved.network.previous_reward) == (True, True)
+    assert (resolved.optimizer.learning_rate, resolved.optimizer.epsilon) == (1e-4, 1e-3)
+    assert (resolved.replay.priority_exponent, resolved.replay.importance_exponent) == (0.9, 0.6)
+    assert (resolved.r2d2.priority_max_weight, resolved.r2d2.rescaling_epsilon) == (0.9, 1e-3)
+    assert (resolved.r2d2.epsilon_base, resolved.r2d2.epsilon_exponent, resolved.r2d2.eval_epsilon) == (0.4, 7.0, 1e-3)
 
 
 def test_images_get_a_convolutional_torso_and_clipped_rewards() -> None:
@@ -53,8 +79,15 @@ def test_what_is_set_stays(spec: EnvironmentSpec) -> None:
     """Values of the user win, also those that count as false."""
     settings = LearnerConfig.model_validate(
         {
-            "network": {"torso": "impala_resnet", "separate_baseline": False},
-            "optimizer": {"learning_rate": 0.5, "max_gradient_norm": 9.0},
+            "network": {
+                "torso": "impala_resnet",
+                "separate_baseline": False,
+                "core": "none",
+                "core_size": 3,
+                "previous_action": True,
+                "previous_reward": True,
+            },
+            "optimizer": {"learning_rate": 0.5, "max_gradient_norm": 9.0, "decay": False, "epsilon": 0.25},
             "vtrace": {"trace_lambda": 0.0, "baseline_cost": 0.0, "entropy_cost": 0.0, "reward_clip": 0.0},
             "unroll_length": 3,
             "batch_unrolls": 5,

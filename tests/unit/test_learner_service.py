@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,20 +81,22 @@ class Client:
         """Sends Hello."""
         return await self.ask(open=self.hello(**hello))  # type: ignore[arg-type]
 
-    def make_tick(self, flags: int = 0, sequence: int | None = None) -> bytes:
-        """A valid tick, serialized; the next in turn unless told otherwise."""
+    def make_tick(self, flags: int = 0, sequence: int | None = None, observation: float | None = None) -> bytes:
+        """A valid tick, serialized; the next in turn, and observing its number, unless told otherwise."""
         self.sequence = self.sequence + 1 if sequence is None else sequence
         tick = codec.TickArrays(
             sequence=self.sequence,
-            observation=(np.full((self.num_envs, 2), self.sequence, np.float32),),
+            observation=(
+                np.full((self.num_envs, 2), self.sequence if observation is None else observation, np.float32),
+            ),
             reward=np.ones(self.num_envs, np.float32),
             flags=np.full(self.num_envs, flags, np.uint8),
         )
         return codec.encode_tick(tick).SerializeToString()
 
-    async def tick(self, flags: int = 0, sequence: int | None = None) -> learner.SessionReply:
-        """Sends a tick."""
-        return await self.ask(tick=self.make_tick(flags, sequence))
+    async def tick(self, *args: Any, **kwargs: Any) -> learner.SessionReply:
+        """Sends a tick; see make_tick."""
+        return await self.ask(tick=self.make_tick(*args, **kwargs))
 
 
 def actions_of(reply: learner.SessionReply) -> list[int]:
@@ -262,6 +265,6 @@ async def test_a_serving_learner_refuses_training_sessions(tmp_path: Path) -> No
     client = Client(serving, Link("test"), 1)
     assert (await client.open()).error.message == "this learner only serves: expected role ROLE_EVAL, got ROLE_TRAIN"
     await client.open(role=inference.ROLE_EVAL)
-    first = [actions_of(await client.tick(codec.FIRST)) for _ in range(3)]
+    first = [actions_of(await client.tick(codec.FIRST, observation=1.0)) for _ in range(3)]
     assert first[0] == first[1] == first[2], "greedy actions of one observation in a fresh episode never vary"
     serving.close()

@@ -19,7 +19,7 @@ GRADIENTS = np.array([[0.3, -0.1, 0.0], [0.2, 0.4, -0.5], [-0.1, 0.1, 0.2]], np.
 def make(**config: Any) -> tuple[tf.Variable, Optimization]:
     """One variable and its optimizer, without effective clipping unless asked for."""
     variable = tf.Variable(INITIAL)
-    settings = {"learning_rate": 0.1, "max_gradient_norm": 1e6, "decay": False} | config
+    settings = {"learning_rate": 0.1, "max_gradient_norm": 1e6, "decay": False, "epsilon": 1e-5} | config
     return variable, Optimization(OptimizerConfig.model_validate(settings), [variable])
 
 
@@ -68,7 +68,9 @@ def test_gradients_are_clipped_to_their_global_norm() -> None:
 def test_the_norm_is_that_of_all_variables_together() -> None:
     """Two gradients of norm 3 and 4 have the global norm 5."""
     variables = [tf.Variable(tf.zeros([1])), tf.Variable(tf.zeros([2]))]
-    optimization = Optimization(OptimizerConfig(learning_rate=0.1, max_gradient_norm=1.0), variables)
+    optimization = Optimization(
+        OptimizerConfig(learning_rate=0.1, max_gradient_norm=1.0, decay=False, epsilon=1e-5), variables
+    )
     metrics = optimization.apply([tf.constant([3.0]), tf.constant([0.0, 4.0])], tf.constant(0.0))
     assert float(metrics["train/gradient_norm"]) == pytest.approx(5.0)
 

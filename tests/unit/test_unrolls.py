@@ -17,7 +17,7 @@ OBSERVATION = TensorSpec("observation", np.dtype(np.int64), (1,))
 ACTION = TensorSpec("action", np.dtype(np.int64), (), (0.0,), (9.0,))
 
 
-def make_store(unroll_length: int = 3, overlap: int = 1, frame_stack: int = 1, slots: int = 4) -> UnrollStore:
+def make_store(length: int = 3, overlap: int = 1, frame_stack: int = 1, slots: int = 4) -> UnrollStore:
     """A store for integer observations with one core state vector and one behaviour value."""
     layout = UnrollLayout(
         observation=(OBSERVATION,),
@@ -25,7 +25,7 @@ def make_store(unroll_length: int = 3, overlap: int = 1, frame_stack: int = 1, s
         stacked=(frame_stack > 1,),
         behaviour=(TensorSpec("logits", np.dtype(np.float32), (2,)),),
         core_state_sizes=(1,),
-        unroll_length=unroll_length,
+        unroll_length=length,
         overlap=overlap,
         frame_stack=frame_stack,
     )
@@ -69,14 +69,14 @@ class Driver:
 
 @pytest.mark.parametrize(("length", "overlap"), [(1, 1), (3, 1), (4, 2), (7, 3)])
 def test_unrolls_are_consecutive_and_share_exactly_the_overlap(length: int, overlap: int) -> None:
-    """Unroll i holds steps i * (T + 1 - overlap) onwards, in every field, for every slot."""
+    """Unroll i holds steps i * length onwards, in every field, for every slot."""
     driver = Driver(make_store(length, overlap), [0, 2])
     driver.step(FIRST)
-    for _ in range(20):
+    for _ in range(24):
         driver.step()
     assert len(driver.unrolls) >= 3
     for i, unroll in enumerate(driver.unrolls):
-        expected = i * (length + 1 - overlap) + np.arange(length + 1)
+        expected = i * length + np.arange(length + overlap)
         for slot in range(2):
             assert unroll.observation[0][slot, :, 0].tolist() == expected.tolist()
             assert unroll.action[0][slot].tolist() == (expected % 10).tolist()
@@ -200,9 +200,9 @@ def test_padding_reads_a_first_step_of_zeros() -> None:
 
 
 def test_an_unroll_shorter_than_its_overlap_is_refused() -> None:
-    """T + 1 must hold the overlap twice."""
-    with pytest.raises(ConfigError, match="unroll_length: expected at least 5"):
-        make_store(unroll_length=4, overlap=3)
+    """A step must not be in three unrolls at a time."""
+    with pytest.raises(ConfigError, match="unroll_length: expected at least 5, .* got 4"):
+        make_store(length=4, overlap=5)
 
 
 def test_slots_are_lowest_first_and_a_full_pool_says_so() -> None:

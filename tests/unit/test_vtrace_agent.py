@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import rollouts
 import tensorflow as tf
 
 from seedrl_core.codec import FIRST, TERMINATED, TRUNCATED
@@ -32,10 +33,12 @@ VECTOR = TensorSpec("observation", np.dtype(np.float32), (6,))
 IMAGE = TensorSpec("observation", np.dtype(np.uint8), (36, 36))
 
 
+ACTION = TensorSpec("action", np.dtype(np.int64), (), (START,), (START + NUM_ACTIONS - 1,))
+
+
 def make(leaf: TensorSpec = VECTOR, frame_stack: int = 1, **config: Any) -> VTraceAgent:
     """An agent for START .. START + NUM_ACTIONS - 1, computing in float32."""
-    action = TensorSpec("action", np.dtype(np.int64), (), (START,), (START + NUM_ACTIONS - 1,))
-    spec = EnvironmentSpec("test", (leaf,), (action,), frame_stack=frame_stack)
+    spec = EnvironmentSpec("test", (leaf,), (ACTION,), frame_stack=frame_stack)
     settings = LearnerConfig.model_validate({"compute_dtype": "float32", "unroll_length": T} | config)
     agent = make_agent(resolve(settings, spec), spec)
     assert isinstance(agent, VTraceAgent)
@@ -52,57 +55,17 @@ AGENTS = {
 }
 
 
-def frames_of(agent: VTraceAgent, leaf: TensorSpec, seed: int = 0) -> tuple[Array, int]:
-    """Random frames [B, history + T+1, *shape] and the history, K - 1."""
-    rng = np.random.default_rng(seed)
-    history = agent.config.frame_stack - 1
-    shape = (B, history + T + 1, *leaf.shape)
-    if leaf.dtype == np.uint8:
-        return rng.integers(0, 256, shape, np.uint8), history
-    return rng.normal(size=shape).astype(np.float32), history
-
-
 def rollout(agent: VTraceAgent, leaf: TensorSpec, flags: Array = FLAGS, seed: int = 0) -> UnrollBatch:
-    """Runs act() for T + 1 steps and keeps what an unroll keeps. Rewards, as in a real stream, are 0 at FIRST."""
-    rng = np.random.default_rng(seed)
-    frames, history = frames_of(agent, leaf, seed)
-    first = (flags & FIRST) != 0
-    reward = np.where(first, 0, rng.normal(size=flags.shape)).astype(np.float32)
-    age = np.where(first[:, 0], 0, history).astype(np.int32)
-    initial_age = age
-    initial_state = state = tuple(
-        tf.constant(rng.normal(size=(B, size)), tf.float32) for size in agent.core_state_sizes
-    )
-    action: tuple[tf.Tensor, ...] = (tf.fill([B], tf.constant(START, tf.int64)),)
-    previous, actions, logits = [], [], []
-    for t in range(flags.shape[1]):
-        if t:
-            age = np.where(first[:, t], 0, np.minimum(age + 1, history)).astype(np.int32)
-        window = frames[:, t : t + history + 1] if history else frames[:, t]
-        step = StepInput((tf.constant(window),), reward[:, t], tf.constant(first[:, t]), action, tf.constant(age))
-        previous.append(action[0])
-        output = agent.act(step, state, tf.zeros([B], tf.bool), tf.constant([seed, t]))
-        action, state = output.action, output.core_state
-        actions.append(action[0])
-        logits.append(output.behaviour[0])
-    return UnrollBatch(
-        observation=(tf.constant(frames),),
-        reward=tf.constant(reward),
-        flags=tf.constant(flags),
-        previous_action=(tf.stack(previous, axis=1),),
-        action=(tf.stack(actions, axis=1),),
-        behaviour=(tf.stack(logits, axis=1),),
-        stack_age=tf.constant(initial_age),
-        core_state=initial_state,
-        policy_version=tf.zeros(flags.shape, tf.int64),
-    )
+    """An unroll of `agent`."""
+    assert agent.config.frame_stack is not None
+    return rollouts.rollout(agent, leaf, ACTION, flags, frame_stack=agent.config.frame_stack, seed=seed)
 
 
 def gradients(agent: VTraceAgent, batch: UnrollBatch) -> tuple[Array, list[Array]]:
     """The loss and its gradients."""
     variables = agent.network.trainable_variables
     with tf.GradientTape() as tape:
-        loss, _ = agent.loss(batch)
+        loss = agent.loss(batch).total
     return loss.numpy(), [tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, variables)]
 
 
@@ -117,7 +80,7 @@ def test_importance_ratios_are_one_without_policy_lag(name: str) -> None:
     index = tf.cast(batch.action[0] - START, tf.int32)
     rho = tf.exp(losses.log_prob(output.logits, index) - losses.log_prob(batch.behaviour[0], index))
     np.testing.assert_allclose(rho, np.ones((B, T + 1)), rtol=2e-6)
-    _, metrics = agent.loss(batch)
+    metrics = agent.loss(batch).metrics
     assert float(metrics["train/rho_mean"]) == pytest.approx(1.0, abs=1e-6)
     assert float(metrics["train/kl"]) == pytest.approx(0.0, abs=1e-6)
 
@@ -187,6 +150,7 @@ def act(agent: VTraceAgent, greedy: bool, seed: tuple[int, int], rows: int = 512
         first=tf.ones([rows], tf.bool),
         previous_action=(tf.fill([rows], tf.constant(START, tf.int64)),),
         stack_age=tf.zeros([rows], tf.int32),
+        slot=tf.range(rows),
     )
     return agent.act(step, (), tf.fill([rows], greedy), tf.constant(seed))
 
@@ -222,9 +186,11 @@ def test_rewards_are_clipped_where_configured() -> None:
     for clip, same_as in ((1.0, 1.0), (0.0, 7.0)):
         agent = make(vtrace={"reward_clip": clip})
         batch = rollout(agent, VECTOR)
-        seven, expected = (agent.loss(batch._replace(reward=tf.fill([B, T + 1], value)))[0] for value in (7.0, same_as))
+        seven, expected = (
+            agent.loss(batch._replace(reward=tf.fill([B, T + 1], value))).total for value in (7.0, same_as)
+        )
         assert float(seven) == float(expected)
-    assert float(agent.loss(batch._replace(reward=tf.ones([B, T + 1])))[0]) != float(seven)
+    assert float(agent.loss(batch._replace(reward=tf.ones([B, T + 1]))).total) != float(seven)
 
 
 def test_loss_is_the_weighted_sum_of_its_parts() -> None:
@@ -232,7 +198,7 @@ def test_loss_is_the_weighted_sum_of_its_parts() -> None:
     agent = make(vtrace={"baseline_cost": 0.25, "entropy_cost": 0.1, "kl_cost": 2.0})
     batch = rollout(agent, VECTOR)
     batch = batch._replace(behaviour=(batch.behaviour[0] * 0.5 + 0.3 * tf.range(5, dtype=tf.float32),))
-    total, metrics = agent.loss(batch)
+    total, metrics, _ = agent.loss(batch)
     value = {name: float(metric) for name, metric in metrics.items()}
     assert value["train/kl"] > 0.01
     expected = (

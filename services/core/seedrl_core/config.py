@@ -1,7 +1,8 @@
 """Configuration of every service: one frozen model a process, and one loader.
 
 A value comes from, in this order: flags and `--set`, environment variables (`SEEDRL_LEARNER__UNROLL_LENGTH=20`), the
-TOML file, the default here. `None` means "chosen from the spaces of the environment" (see the learner's `defaults.py`).
+TOML file, the default here. `None` means "chosen by the agent and the spaces of the environment" (see the learner's
+`defaults.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from seedrl_core.address import Address
@@ -24,6 +25,7 @@ ENV_PREFIX = "SEEDRL_"
 ENV_DELIMITER = "__"
 
 MiB = 1 << 20
+GiB = 1 << 30
 
 
 def _address(value: Any) -> Any:
@@ -102,10 +104,13 @@ class NetworkConfig(_Model):
     separate_baseline: bool | None = Field(
         None, description="the baseline has a torso of its own; None: only with the mlp torso"
     )
-    core: Literal["none", "lstm"] = Field("none", description="recurrent core")
-    core_size: Positive = Field(256, description="units of the core")
-    previous_action: bool = Field(False, description="feed the previous action, one-hot")
-    previous_reward: bool = Field(False, description="feed the previous reward")
+    core: Literal["none", "lstm"] | None = Field(None, description="recurrent core; None: lstm for r2d2")
+    core_size: Positive | None = Field(None, description="units of the core; None: by agent and observation space")
+    previous_action: bool | None = Field(None, description="feed the previous action, one-hot; None: for r2d2")
+    previous_reward: bool | None = Field(None, description="feed the previous reward; None: for r2d2")
+    head_size: Positive | None = Field(
+        None, description="hidden units of each head of r2d2; None: by the observation space"
+    )
 
 
 class OptimizerConfig(_Model):
@@ -113,8 +118,10 @@ class OptimizerConfig(_Model):
 
     name: Literal["adam", "rmsprop"] = Field("adam", description="optimizer")
     learning_rate: float | None = Field(None, gt=0, description="initial learning rate; None: by the observation space")
-    decay: bool = Field(True, description="linear decay to zero over total_env_steps, where that is set")
-    epsilon: float = Field(1e-5, gt=0, description="the optimizer's epsilon")
+    decay: bool | None = Field(
+        None, description="linear decay to zero over total_env_steps, where that is set; None: for vtrace"
+    )
+    epsilon: float | None = Field(None, gt=0, description="the optimizer's epsilon; None: by the agent")
     rms_decay: float = Field(0.99, ge=0, lt=1, description="decay of RMSProp's mean square")
     momentum: float = Field(0.0, ge=0, lt=1, description="momentum of RMSProp; Adam's beta 1 is 0.9")
     max_gradient_norm: float | None = Field(
@@ -144,6 +151,49 @@ class VTraceConfig(_Model):
     )
 
 
+class R2D2Config(_Model):
+    """Recurrent replay Q-learning (Kapturowski et al., ICLR 2019)."""
+
+    discount: float = Field(0.997, ge=0, le=1, description="gamma")
+    n_step: Positive = Field(5, description="transitions that a return looks ahead")
+    burn_in: int | None = Field(
+        None, ge=0, description="steps before an unroll that only bring the core state up to date; None: by the space"
+    )
+    rescaling_epsilon: float = Field(1e-3, gt=0, description="epsilon of the value rescaling")
+    target_update_period: Positive | None = Field(
+        None, description="updates after which the target network is renewed; None: by the observation space"
+    )
+    priority_max_weight: float = Field(0.9, ge=0, le=1, description="eta: weight of the largest TD error in a priority")
+    epsilon_base: float = Field(0.4, ge=0, le=1, description="largest exploration rate of an environment")
+    epsilon_exponent: float = Field(7.0, ge=0, description="the smallest is epsilon_base ** (1 + this)")
+    epsilon_levels: int = Field(64, ge=1, description="different rates, shared out among environments; a power of two")
+    eval_epsilon: float = Field(1e-3, ge=0, le=1, description="exploration rate in evaluation")
+    reward_clip: float = Field(0.0, ge=0, description="clip rewards to +-this in training; 0: never")
+
+    @field_validator("epsilon_levels")
+    @classmethod
+    def _power_of_two(cls, value: int) -> int:
+        if value & (value - 1):
+            raise ValueError(f"expected a power of two, got {value}")
+        return value
+
+
+class ReplayConfig(_Model):
+    """Prioritized replay of unrolls, for agents that learn from one."""
+
+    capacity_unrolls: Positive = Field(100_000, description="most unrolls kept; fewer where max_bytes is reached first")
+    max_bytes: Positive = Field(4 * GiB, description="most memory for them, bytes")
+    min_unrolls: Positive | None = Field(
+        None, description="unrolls before learning begins; None: by the observation space"
+    )
+    ratio: float | None = Field(
+        None, gt=0, description="times that a transition is trained on, on average; None: by the observation space"
+    )
+    priority_exponent: float = Field(0.9, ge=0, description="an unroll is sampled in proportion to priority ** this")
+    importance_exponent: float = Field(0.6, ge=0, description="exponent of the importance weights")
+    save: bool = Field(False, description="checkpoints hold the replay too, and become as large as it is")
+
+
 class LearnerConfig(_Model):
     """The learner process: inference and training."""
 
@@ -158,18 +208,20 @@ class LearnerConfig(_Model):
     checkpoint: Path | None = Field(None, description="start from this checkpoint; an error when it is not one")
     seed: int = Field(0, ge=0, description="seed of initial variables and action sampling")
     total_env_steps: int = Field(0, ge=0, description="finish after this many environment steps; 0: never")
-    agent: Literal["vtrace"] = Field("vtrace", description="algorithm")
+    agent: Literal["vtrace", "r2d2"] = Field("vtrace", description="algorithm")
     vtrace: VTraceConfig = VTraceConfig()
+    r2d2: R2D2Config = R2D2Config()
+    replay: ReplayConfig = ReplayConfig()
     network: NetworkConfig = NetworkConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     unroll_length: Positive | None = Field(
-        None, description="T: transitions in an unroll; None: by the observation space"
+        None, description="T: transitions that an unroll is trained on; None: by agent and observation space"
     )
     batch_unrolls: Positive | None = Field(
-        None, description="unrolls in a training batch; None: by the observation space"
+        None, description="unrolls in a training batch; None: by agent and observation space"
     )
     queue_unrolls: Positive | None = Field(
-        None, description="finished unrolls that may wait for training; None: by the observation space"
+        None, description="finished unrolls that may wait for training; None: by agent and observation space"
     )
     frame_stack: Positive | None = Field(
         None, description="successive observations stacked; None: as the environment advises"

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import tensorflow as tf
+
 from seedrl_core.codec import FIRST, LAST, TERMINATED
 
 Tensor = Any  # a NumPy array or a tf.Tensor
@@ -21,6 +23,7 @@ class StepInput(NamedTuple):
       first: [N] bool, obs_t comes from a reset.
       previous_action: leaf [N, *shape], a_{t-1}; its content means nothing where `first`.
       stack_age: [N] int32, how many of the window's K - 1 earlier frames belong to this episode; 0 where `first`.
+      slot: [N] int32, the number under which the learner keeps the environment, the same while its session lasts.
     """
 
     observation: tuple[Tensor, ...]
@@ -28,6 +31,7 @@ class StepInput(NamedTuple):
     first: Tensor
     previous_action: tuple[Tensor, ...]
     stack_age: Tensor
+    slot: Tensor
 
 
 class StepOutput(NamedTuple):
@@ -57,6 +61,7 @@ class UnrollBatch(NamedTuple):
       stack_age: [B] int32, as in StepInput, of step 0.
       core_state: [B, size] float32 each, the recurrent state before step 0.
       policy_version: [B, T+1] int64, of the policy that chose a_t.
+      weight: [B] float32, importance weights of unrolls that a replay did not sample uniformly; else ones.
     """
 
     observation: tuple[Tensor, ...]
@@ -68,6 +73,16 @@ class UnrollBatch(NamedTuple):
     stack_age: Tensor
     core_state: tuple[Tensor, ...]
     policy_version: Tensor
+    weight: Tensor
+
+    @property
+    def valid(self) -> Tensor:
+        """[B, T] bool: transition t is one of an episode, not the one from a last observation into a reset."""
+        return ~(self.last[:, :-1] | self.first[:, 1:])
+
+    def discount(self, gamma: float) -> Tensor:
+        """[B, T] float32: gamma, or 0 where obs_{t+1} is terminal."""
+        return gamma * tf.cast(~self.terminated[:, 1:], tf.float32)
 
     @property
     def first(self) -> Tensor:
@@ -86,3 +101,8 @@ class UnrollBatch(NamedTuple):
 
     def _has(self, mask: int) -> Tensor:
         return (self.flags & mask) != 0
+
+
+def time_major(x: tf.Tensor) -> tf.Tensor:
+    """[B, T, ...] -> [T, B, ...]."""
+    return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ FORMAT_VERSION = 1
 _TEMPORARY = ".tmp-"
 _STATE = "state.json"
 _VARIABLES = "variables"
+_REPLAY = "replay"
 
 _log = logs.get(__name__)
 
@@ -45,6 +46,12 @@ class CheckpointState:
     policy_version: int
     episodes: int
     returns: tuple[float, ...]
+
+    @property
+    def replay(self) -> Path | None:
+        """The directory of the saved replay; None when there is none."""
+        path = self.path / _REPLAY
+        return path if path.is_dir() else None
 
     def restore_progress(self, progress: Progress) -> None:
         """Sets the counters."""
@@ -68,9 +75,16 @@ class Checkpoints:
         return found[-1] if found else None
 
     def save(
-        self, trackables: Mapping[str, Any], progress: Progress, spec: EnvironmentSpec, config: LearnerConfig
+        self,
+        trackables: Mapping[str, Any],
+        progress: Progress,
+        spec: EnvironmentSpec,
+        config: LearnerConfig,
+        save_replay: Callable[[Path], None] | None = None,
     ) -> Path:
-        """Writes variables and state, unless this policy version is there already; returns the checkpoint's directory.
+        """Writes variables, state and the replay by `save_replay`, unless this policy version is there already.
+
+        Returns the checkpoint's directory.
 
         Raises:
           CheckpointError: the disk refused; earlier checkpoints are untouched.
@@ -85,7 +99,9 @@ class Checkpoints:
             temporary.mkdir(parents=True)
             tf.train.Checkpoint(**trackables).write(str(temporary / _VARIABLES))
             (temporary / _STATE).write_text(json.dumps(_state_to_json(progress, spec, config), indent=1))
-            for path in (*temporary.iterdir(), temporary):
+            if save_replay is not None:
+                save_replay(temporary / _REPLAY)
+            for path in (*temporary.rglob("*"), temporary):
                 _flush(path)
             temporary.rename(final)
             _flush(self.directory)

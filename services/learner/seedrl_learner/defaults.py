@@ -1,4 +1,4 @@
-"""Fills what the configuration leaves open by the spaces of the environment: training works without any setting."""
+"""Fills what the configuration leaves open by agent and spaces: training works without any setting."""
 
 from __future__ import annotations
 
@@ -13,55 +13,102 @@ from seedrl_learner.networks.encoder import is_image
 
 M = TypeVar("M", bound=BaseModel)
 
-_QUEUE_UNROLLS = 8
-
-# Values of the fields that are None in LearnerConfig, for each agent: where an observation is an image, and elsewhere.
-#
-# V-trace uses each sample once, so what an environment step yields grows with the number of updates: small batches. Its
-# second set was tuned on CartPole-v1 (batches of 16 unrolls learn more slowly, a rate of 2e-3 is not reliable), the
-# first on a game of catching a falling ball (lambda 0.95 and batches of 4 learn faster than 1 and 8; with baseline 0.1
+# Of V-trace: each sample is used once, so what an environment step yields grows with the number of updates: small
+# batches. VECTOR was tuned on CartPole-v1 (batches of 16 unrolls learn more slowly, a rate of 2e-3 is not reliable),
+# IMAGE on a game of catching a falling ball (lambda 0.95 and batches of 4 learn faster than 1 and 8; with baseline 0.1
 # and entropy 0.003 the policy jumps and falls back).
-_DEFAULTS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
-    "vtrace": (
-        {
-            "network": {"torso": "nature_cnn"},
-            "optimizer": {"learning_rate": 6e-4, "max_gradient_norm": 0.5},
-            "vtrace": {"trace_lambda": 0.95, "baseline_cost": 0.5, "entropy_cost": 0.01, "reward_clip": 1.0},
-            "unroll_length": 20,
-            "batch_unrolls": 4,
-        },
-        {
-            "network": {"torso": "mlp"},
-            "optimizer": {"learning_rate": 1e-3, "max_gradient_norm": 0.5},
-            "vtrace": {"trace_lambda": 1.0, "baseline_cost": 0.5, "entropy_cost": 0.01, "reward_clip": 0.0},
-            "unroll_length": 20,
-            "batch_unrolls": 8,
-        },
-    )
+_VTRACE: Mapping[str, Any] = {
+    "network.core": "none",
+    "network.core_size": 256,
+    "network.previous_action": False,
+    "network.previous_reward": False,
+    "optimizer.decay": True,
+    "optimizer.epsilon": 1e-5,
+    "optimizer.max_gradient_norm": 0.5,
+    "vtrace.baseline_cost": 0.5,
+    "vtrace.entropy_cost": 0.01,
+    "unroll_length": 20,
+    "queue_unrolls": 8,
+}
+VTRACE_IMAGE: Mapping[str, Any] = {
+    **_VTRACE,
+    "network.torso": "nature_cnn",
+    "optimizer.learning_rate": 6e-4,
+    "vtrace.trace_lambda": 0.95,
+    "vtrace.reward_clip": 1.0,
+    "batch_unrolls": 4,
+}
+VTRACE_VECTOR: Mapping[str, Any] = {
+    **_VTRACE,
+    "network.torso": "mlp",
+    "optimizer.learning_rate": 1e-3,
+    "vtrace.trace_lambda": 1.0,
+    "vtrace.reward_clip": 0.0,
+    "batch_unrolls": 8,
+}
+# Of R2D2: tables 2 and 3 of its paper where they say something.
+_R2D2: Mapping[str, Any] = {
+    "network.core": "lstm",
+    "network.previous_action": True,
+    "network.previous_reward": True,
+    "optimizer.decay": False,
+    "optimizer.epsilon": 1e-3,
+    "optimizer.max_gradient_norm": 40.0,
+}
+R2D2_IMAGE: Mapping[str, Any] = {
+    **_R2D2,
+    "network.torso": "nature_cnn",
+    "network.core_size": 512,
+    "network.head_size": 512,
+    "optimizer.learning_rate": 1e-4,
+    "r2d2.burn_in": 40,
+    "r2d2.target_update_period": 2500,
+    "replay.min_unrolls": 200,
+    "replay.ratio": 1.5,
+    "unroll_length": 80,
+    "batch_unrolls": 32,
+    "queue_unrolls": 16,
+}
+R2D2_VECTOR: Mapping[str, Any] = {
+    **_R2D2,
+    "network.torso": "mlp",
+    "network.core_size": 64,
+    "network.head_size": 64,
+    "optimizer.learning_rate": 1e-3,
+    "r2d2.burn_in": 10,
+    "r2d2.target_update_period": 200,
+    "replay.min_unrolls": 500,
+    "replay.ratio": 4.0,
+    "unroll_length": 20,
+    "batch_unrolls": 32,
+    "queue_unrolls": 32,
+}
+_DEFAULTS = {
+    ("vtrace", True): VTRACE_IMAGE,
+    ("vtrace", False): VTRACE_VECTOR,
+    ("r2d2", True): R2D2_IMAGE,
+    ("r2d2", False): R2D2_VECTOR,
 }
 
 
 def resolve(config: LearnerConfig, spec: EnvironmentSpec) -> LearnerConfig:
-    """`config` with every None replaced that its agent uses; what is set stays."""
-    image, vector = _DEFAULTS[config.agent]
-    config = _fill(config, image if any(map(is_image, spec.observation)) else vector)
-    return _fill(
-        config,
-        {
-            "network": {"separate_baseline": config.network.torso == "mlp"},
-            "queue_unrolls": max(_QUEUE_UNROLLS, config.batch_unrolls or 0),
-            "frame_stack": spec.frame_stack,
-        },
-    )
+    """`config` with every None that its agent reads replaced; what is set stays."""
+    defaults = dict(_DEFAULTS[config.agent, any(map(is_image, spec.observation))])
+    defaults |= {
+        "network.separate_baseline": (config.network.torso or defaults["network.torso"]) == "mlp",
+        "queue_unrolls": max(defaults["queue_unrolls"], config.batch_unrolls or 0),
+        "frame_stack": spec.frame_stack,
+    }
+    return _fill(config, defaults)
 
 
-def _fill(model: M, defaults: Mapping[str, Any]) -> M:
-    """A model with those of `defaults` that are None in it; a mapping is for the section of its name."""
-    filled = {}
-    for name, default in defaults.items():
-        value = getattr(model, name)
-        if isinstance(default, Mapping):
-            filled[name] = _fill(value, default)
-        elif value is None:
-            filled[name] = default
-    return model.model_copy(update=filled)
+def _fill(model: M, defaults: Mapping[str, Any], prefix: str = "") -> M:
+    """`model` with those of `defaults` (by dotted key) that are None in it, in its sections too."""
+    update = {}
+    for name, value in model:
+        key = prefix + name
+        if isinstance(value, BaseModel):
+            update[name] = _fill(value, defaults, f"{key}.")
+        elif value is None and key in defaults:
+            update[name] = defaults[key]
+    return model.model_copy(update=update)

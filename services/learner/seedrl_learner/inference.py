@@ -99,7 +99,7 @@ class Inference:
         self._batches += 1
         seed = np.array([self._seed, self._batches], np.int32)
         with self._metrics.busy("inference/busy_share", "inference/step_ms"):
-            outputs = self._step(padded, inputs, self._greedy[padded], seed)
+            outputs = self._step(inputs, self._greedy[padded], seed)
             action, behaviour, core_state = ([part.numpy()[:rows] for part in group] for group in outputs)
         return inputs.first[:rows], action, behaviour, core_state
 
@@ -107,11 +107,11 @@ class Inference:
 def _make_step(agent: Agent, variables: tuple[tf.Variable, ...]) -> Callable[..., Any]:
     """Core state from the device, policy, core state back to the device."""
 
-    def step(slots: Tensor, inputs: StepInput, greedy: Tensor, seed: Tensor) -> tuple[tuple[Tensor, ...], ...]:
-        before = tuple(tf.gather(variable, slots) for variable in variables)
+    def step(inputs: StepInput, greedy: Tensor, seed: Tensor) -> tuple[tuple[Tensor, ...], ...]:
+        before = tuple(tf.gather(variable, inputs.slot) for variable in variables)
         output = agent.act(inputs, before, greedy, seed)
         for variable, state in zip(variables, output.core_state, strict=True):
-            variable.scatter_update(tf.IndexedSlices(state, slots))
+            variable.scatter_update(tf.IndexedSlices(state, inputs.slot))
         return output.action, output.behaviour, before
 
     return step
@@ -133,5 +133,6 @@ def _step_signature(layout: UnrollLayout) -> list[Any]:
         first=tf.TensorSpec([None], tf.bool),
         previous_action=tuple(map(rows, layout.action)),
         stack_age=tf.TensorSpec([None], tf.int32),
+        slot=tf.TensorSpec([None], tf.int32),
     )
-    return [tf.TensorSpec([None], tf.int32), inputs, tf.TensorSpec([None], tf.bool), tf.TensorSpec([2], tf.int32)]
+    return [inputs, tf.TensorSpec([None], tf.bool), tf.TensorSpec([2], tf.int32)]

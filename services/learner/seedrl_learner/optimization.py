@@ -20,9 +20,11 @@ class Optimization(tf.Module):
         super().__init__()
         assert config.learning_rate is not None, "configuration not resolved"
         assert config.max_gradient_norm is not None, "configuration not resolved"
+        assert config.epsilon is not None, "configuration not resolved"
         self._config = config
         self._learning_rate = config.learning_rate
         self._max_gradient_norm = config.max_gradient_norm
+        self._epsilon = config.epsilon
         self._variables = tuple(variables)
         # Adam: first and second moment; RMSProp: momentum and mean square.
         self.momentum = [tf.Variable(tf.zeros_like(v), trainable=False) for v in variables]
@@ -76,7 +78,7 @@ class Optimization(tf.Module):
             lr=learning_rate,
             beta1=_ADAM_BETA_1,
             beta2=_ADAM_BETA_2,
-            epsilon=self._config.epsilon,
+            epsilon=self._epsilon,
             grad=gradient,
         )
 
@@ -97,6 +99,6 @@ class Optimization(tf.Module):
             lr=learning_rate,
             rho=self._config.rms_decay,
             momentum=self._config.momentum,
-            epsilon=self._config.epsilon,
+            epsilon=self._epsilon,
             grad=gradient,
         )

@@ -14,11 +14,15 @@ from seedrl_core.metrics import Metrics
 from seedrl_core.spec import EnvironmentSpec, check_same_spec
 from seedrl_learner import defaults
 from seedrl_learner.agents import make_agent
+from seedrl_learner.agents.base import ReplayAgent
 from seedrl_learner.checkpoints import Checkpoints, CheckpointState, read_state, restore_variables
 from seedrl_learner.inference import Inference
 from seedrl_learner.optimization import Optimization
 from seedrl_learner.progress import Progress
+from seedrl_learner.replay.capacity import replay_capacity
+from seedrl_learner.replay.replayed_unrolls import ReplayedUnrolls
 from seedrl_learner.trainer import Trainer
+from seedrl_learner.training_data import FreshUnrolls, TrainingData
 from seedrl_learner.unroll_queue import UnrollQueue
 from seedrl_learner.unrolls import UnrollLayout, UnrollStore
 
@@ -39,7 +43,7 @@ class Machinery:
         agent = make_agent(config, spec)
         batch, limit = config.batch_unrolls, config.queue_unrolls
         assert batch and limit and config.unroll_length and config.frame_stack, "configuration not resolved"
-        if limit < batch:
+        if limit < batch and not isinstance(agent, ReplayAgent):
             raise ConfigError(f"learner.queue_unrolls: expected at least batch_unrolls={batch}, got {limit}")
         layout = UnrollLayout(
             observation=spec.observation,
@@ -51,22 +55,21 @@ class Machinery:
             overlap=agent.overlap,
             frame_stack=config.frame_stack,
         )
+        replays = isinstance(agent, ReplayAgent) and config.mode == "train"
+        capacity = replay_capacity(config.replay, layout.unroll_bytes) if replays else 0
         self.queue = UnrollQueue(limit)
-        # Rows being filled, waiting and in training.
-        num_rows = config.max_envs + self.queue.most_waiting(config.max_envs) + batch
-        store = UnrollStore(layout, config.max_envs, num_rows)
+        # Rows being filled, waiting, just taken from there, and kept.
+        num_rows = config.max_envs + 2 * self.queue.most_waiting(config.max_envs) + capacity
+        self.store = store = UnrollStore(layout, config.max_envs, num_rows)
         self.agent = agent
         self.optimization = Optimization(config.optimizer, agent.network.trainable_variables)
         self.inference = Inference(agent, store, self.queue, progress, metrics, config.seed)
+        self.replay: ReplayedUnrolls | None = None
+        self.data: TrainingData = FreshUnrolls(store, self.queue, batch)
+        if isinstance(agent, ReplayAgent) and replays:
+            self.data = self.replay = ReplayedUnrolls(agent, store, self.queue, capacity, config, metrics)
         self.trainer = Trainer(
-            agent,
-            self.optimization,
-            store,
-            self.queue,
-            progress,
-            metrics,
-            batch_unrolls=batch,
-            total_env_steps=config.total_env_steps,
+            agent, self.optimization, self.data, progress, metrics, total_env_steps=config.total_env_steps
         )
         _log.info("network_built", environment=spec.environment_id, parameters=self.num_parameters)
 
@@ -139,9 +142,14 @@ class Run:
         machinery = self.machinery
         if machinery is None or self.serves_only:
             raise CheckpointError("there is nothing to save: the learner has no network yet, or only serves one")
+        replay = machinery.replay if machinery.config.replay.save else None
         with machinery.trainer.between_updates:
             self.last_checkpoint = self._checkpoints.save(
-                self._trackables(machinery), self.progress, machinery.spec, machinery.config
+                self._trackables(machinery),
+                self.progress,
+                machinery.spec,
+                machinery.config,
+                save_replay=None if replay is None else replay.save,
             )
         return self.last_checkpoint
 
@@ -155,11 +163,21 @@ class Run:
         state.restore_progress(self.progress)
         self.last_checkpoint = state.path
         _log.info("checkpoint_restored", path=str(state.path), env_steps=state.env_steps)
+        if machinery.replay is not None:
+            self._restore_replay(machinery.replay, state)
+
+    @staticmethod
+    def _restore_replay(replay: ReplayedUnrolls, state: CheckpointState) -> None:
+        if state.replay is None:
+            _log.info("replay_refills", reason="the checkpoint holds no replay (learner.replay.save)")
+            return
+        replay.restore(state.replay)
+        _log.info("replay_restored", unrolls=len(replay))
 
     def _trackables(self, machinery: Machinery) -> dict[str, tf.Module]:
         trackables: dict[str, tf.Module] = {"network": machinery.agent.network}
         if not self.serves_only:
-            trackables["optimization"] = machinery.optimization
+            trackables |= {"optimization": machinery.optimization, **machinery.agent.training_state}
         return trackables
 
     def _find_checkpoint(self) -> CheckpointState | None:

@@ -1,4 +1,4 @@
-"""Training: takes whole unrolls from the queue, updates the variables, again and again, in a thread of its own."""
+"""Training: takes batches of unrolls, updates the variables, again and again, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from seedrl_learner.agents.base import Agent
 from seedrl_learner.batch import UnrollBatch
 from seedrl_learner.optimization import Optimization
 from seedrl_learner.progress import Progress
-from seedrl_learner.unroll_queue import UnrollQueue
-from seedrl_learner.unrolls import UnrollStore
+from seedrl_learner.training_data import TrainingBatch, TrainingData
 
 _POLL_S = 0.2
 
@@ -24,22 +23,18 @@ class Trainer:
         self,
         agent: Agent,
         optimization: Optimization,
-        store: UnrollStore,
-        queue: UnrollQueue,
+        data: TrainingData,
         progress: Progress,
         metrics: Metrics,
         *,
-        batch_unrolls: int,
         total_env_steps: int,
     ) -> None:
         """`total_env_steps` of 0 means no end."""
         self._agent = agent
         self._optimization = optimization
-        self._store = store
-        self._queue = queue
+        self._data = data
         self._progress = progress
         self._metrics = metrics
-        self._batch_unrolls = batch_unrolls
         self._total_env_steps = total_env_steps
         self._stop = threading.Event()
         self._enabled = threading.Event()
@@ -72,31 +67,34 @@ class Trainer:
             if not self._enabled.wait(_POLL_S):
                 continue
             with self._metrics.busy("train/wait_share"):
-                rows = self._queue.take(self._batch_unrolls, _POLL_S)
-            if rows is None:
+                batch = self._data.next(_POLL_S)
+            if batch is None:
                 continue
             with self._metrics.busy("train/busy_share", "train/update_ms"), self._metrics.busy("learner/busy_share"):
-                self._train_on(rows)
+                self.train_on(batch)
 
-    def _train_on(self, rows: list[int]) -> None:
-        batch = self._store.gather(rows)
-        self._store.release(rows)
-        lag = self._progress.policy_version - batch.policy_version.mean()
+    def train_on(self, batch: TrainingBatch) -> None:
+        """One update."""
+        versions = batch.unrolls.policy_version
+        lag = self._progress.policy_version - versions.mean()
         fraction = self._progress.env_steps / self._total_env_steps if self._total_env_steps else 0.0
         with self.between_updates:
-            scalars = self._update(batch, tf.constant(min(1.0, fraction), tf.float32))
+            scalars, priority = self._update(batch.unrolls, tf.constant(min(1.0, fraction), tf.float32))
             values = {name: float(value) for name, value in scalars.items()}
             self._progress.policy_version += 1
+        self._data.trained(batch, None if priority is None else priority.numpy())
         self._metrics.observe_all(values)
         self._metrics.observe("train/policy_lag_updates", float(lag))
         self._metrics.count("train/updates_per_s")
-        self._metrics.count(
-            "train/env_steps_per_s", batch.reward.shape[0] * (batch.reward.shape[1] - self._agent.overlap)
-        )
+        self._metrics.count("train/env_steps_per_s", versions.shape[0] * (versions.shape[1] - self._agent.overlap))
 
-    def _update_variables(self, batch: UnrollBatch, fraction: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _update_variables(
+        self, batch: UnrollBatch, fraction: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor | None]:
         variables = self._agent.network.trainable_variables
         with tf.GradientTape() as tape:
-            loss, scalars = self._agent.loss(batch)
-        gradients = tape.gradient(loss, variables)
-        return scalars | self._optimization.apply(gradients, fraction)
+            loss = self._agent.loss(batch)
+        gradients = tape.gradient(loss.total, variables)
+        metrics = loss.metrics | self._optimization.apply(gradients, fraction)
+        # The updates that `apply` lays out come first: a tf.function keeps the order of changes to variables.
+        return metrics | self._agent.after_update(self._optimization.updates.read_value()), loss.priority

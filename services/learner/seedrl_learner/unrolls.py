@@ -8,9 +8,11 @@ All methods but `gather` and `release` belong to the inference thread; those two
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +35,8 @@ class UnrollLayout:
       stacked: for each observation leaf, whether frames before the unroll are kept for stacking.
       behaviour: what training needs to know of the behaviour policy at each step.
       core_state_sizes: size of each vector of the recurrent state.
-      unroll_length: T; an unroll has T + 1 steps.
-      overlap: steps that successive unrolls of a slot share.
+      unroll_length: transitions of an unroll that belong to no other.
+      overlap: steps that successive unrolls of a slot share; an unroll has T + 1 = unroll_length + overlap steps.
       frame_stack: K; K - 1 earlier frames of stacked leaves are kept before the first step.
     """
 
@@ -49,16 +51,42 @@ class UnrollLayout:
 
     def __post_init__(self) -> None:
         """Raises ConfigError when an unroll would be shorter than what it shares with its neighbours."""
-        if 2 * self.overlap > self.num_steps:
+        if self.overlap > self.unroll_length:
             raise ConfigError(
-                f"learner.unroll_length: expected at least {2 * self.overlap - 1} for an overlap of {self.overlap} "
-                f"steps, got {self.unroll_length}"
+                f"learner.unroll_length: expected at least {self.overlap}, the steps that successive unrolls share, "
+                f"got {self.unroll_length}"
             )
 
     @property
     def num_steps(self) -> int:
         """Steps of an unroll, T + 1."""
-        return self.unroll_length + 1
+        return self.unroll_length + self.overlap
+
+    @property
+    def fields(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+        """What is stored of an unroll: name -> dtype and shape."""
+        steps, number = self.num_steps, np.dtype(np.float32)
+        fields: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
+            "reward": (number, (steps,)),
+            "flags": (np.dtype(np.uint8), (steps,)),
+            "policy_version": (np.dtype(np.int64), (steps,)),
+            "stack_age": (np.dtype(np.int32), ()),
+        }
+        for i, leaf in enumerate(self.observation):
+            fields[f"observation/{i}"] = leaf.dtype, (self.history(i) + steps, *leaf.shape)
+        for i, leaf in enumerate(self.action):
+            # Index t holds a_{t-1}; the last index holds a_T.
+            fields[f"action/{i}"] = leaf.dtype, (steps + 1, *leaf.shape)
+        for i, leaf in enumerate(self.behaviour):
+            fields[f"behaviour/{i}"] = leaf.dtype, (steps, *leaf.shape)
+        for i, size in enumerate(self.core_state_sizes):
+            fields[f"core_state/{i}"] = number, (size,)
+        return fields
+
+    @property
+    def unroll_bytes(self) -> int:
+        """Bytes of an unroll."""
+        return sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.fields.values())
 
     def history(self, leaf: int) -> int:
         """Frames kept before step 0 of an observation leaf."""
@@ -77,28 +105,25 @@ class UnrollStore:
         """Reserves `num_rows` rows for `num_slots` slots. Memory becomes resident only when a row is first used."""
         self.layout = layout
         self.padding_slot = num_slots
-        steps = layout.num_steps
         # One more row, the last, is that of the slots that are not open.
-        shape = (num_rows + 1, steps)
         try:
-            self._observation = tuple(
-                np.empty((num_rows + 1, layout.history(i) + steps, *leaf.shape), leaf.dtype)
-                for i, leaf in enumerate(layout.observation)
-            )
-            # Index t holds a_{t-1}; the last index holds a_T.
-            self._action = tuple(np.empty((num_rows + 1, steps + 1, *leaf.shape), leaf.dtype) for leaf in layout.action)
-            self._behaviour = tuple(np.empty((*shape, *leaf.shape), leaf.dtype) for leaf in layout.behaviour)
+            self._fields = {
+                name: np.empty((num_rows + 1, *shape), dtype) for name, (dtype, shape) in layout.fields.items()
+            }
         except MemoryError as error:
-            size = num_rows * steps * sum(leaf.num_bytes for leaf in layout.observation)
+            gib = num_rows * layout.unroll_bytes / 2**30
             raise ConfigError(
-                f"unrolls of learner.max_envs environments need {size / 2**30:.1f} GiB: lower learner.max_envs or "
+                f"unrolls of learner.max_envs environments need {gib:.1f} GiB: lower learner.max_envs or "
                 "learner.unroll_length"
             ) from error
-        self._reward = np.empty(shape, np.float32)
-        self._flags = np.empty(shape, np.uint8)
-        self._version = np.empty(shape, np.int64)
-        self._stack_age = np.empty(num_rows + 1, np.int32)
-        self._core_state = tuple(np.empty((num_rows + 1, size), np.float32) for size in layout.core_state_sizes)
+
+        def leaves(kind: str) -> tuple[Array, ...]:
+            return tuple(array for name, array in self._fields.items() if name.startswith(f"{kind}/"))
+
+        self._observation, self._action = leaves("observation"), leaves("action")
+        self._behaviour, self._core_state = leaves("behaviour"), leaves("core_state")
+        self._reward, self._flags = self._fields["reward"], self._fields["flags"]
+        self._version, self._stack_age = self._fields["policy_version"], self._fields["stack_age"]
         for stored in (*self._observation, *self._action, self._reward):
             stored[-1] = 0
         self._flags[-1] = FIRST
@@ -122,7 +147,7 @@ class UnrollStore:
 
     def open(self, slots: Slots, *, keep: bool = True) -> None:
         """Starts empty unrolls; nothing of a slot's earlier user remains. `keep`: whole unrolls are of use."""
-        self._row[slots] = self._acquire(len(slots))
+        self._row[slots] = self.acquire(len(slots))
         self._position[slots] = 0
         self._fresh[slots] = True
         self._kept[slots] = keep
@@ -164,6 +189,7 @@ class UnrollStore:
             first=(self._flags[rows, position] & FIRST) != 0,
             previous_action=tuple(action[rows, position] for action in self._action),
             stack_age=self._age[slots],
+            slot=slots,
         )
 
     def complete(
@@ -194,12 +220,12 @@ class UnrollStore:
         full = slots[position + 1 == self.layout.num_steps]
         return self._roll_over(full) if len(full) else []
 
-    def gather(self, rows: Sequence[int]) -> UnrollBatch:
-        """Copies B whole unrolls into one batch."""
+    def gather(self, rows: Sequence[int], *, with_observation: bool = True) -> UnrollBatch:
+        """Copies B whole unrolls into one batch, or all but their observations."""
         steps = self.layout.num_steps
         actions = tuple(stored[rows] for stored in self._action)
         return UnrollBatch(
-            observation=tuple(stored[rows] for stored in self._observation),
+            observation=tuple(stored[rows] for stored in self._observation) if with_observation else (),
             reward=self._reward[rows],
             flags=self._flags[rows],
             previous_action=tuple(action[:, :steps] for action in actions),
@@ -208,17 +234,23 @@ class UnrollStore:
             stack_age=self._stack_age[rows],
             core_state=tuple(stored[rows] for stored in self._core_state),
             policy_version=self._version[rows],
+            weight=np.ones(len(rows), np.float32),
         )
+
+    def field(self, name: str, row: int) -> Array:
+        """One field, named as in `UnrollLayout.fields`, of one unroll [1, ...]: a view, for the owner of the row."""
+        return self._fields[name][row : row + 1]
+
+    def acquire(self, count: int) -> Rows:
+        """[count] free rows; they belong to the caller until `release`."""
+        with self._free_lock:
+            assert len(self._free) >= count, "fewer rows than slots, queue and replay can hold"
+            return np.array([self._free.pop() for _ in range(count)], np.int32)
 
     def release(self, rows: Sequence[int]) -> None:
         """Takes rows back that are no longer needed."""
         with self._free_lock:
             self._free.extend(rows)
-
-    def _acquire(self, count: int) -> Rows:
-        with self._free_lock:
-            assert len(self._free) >= count, "fewer rows than slots and queue can hold"
-            return np.array([self._free.pop() for _ in range(count)], np.int32)
 
     def _keep_initial_state(self, slots: Slots, rows: Rows, position: Rows, core_state: Sequence[Array]) -> None:
         """Keeps state and stack age before step 0 of this unroll, and before the step that the next will start with."""
@@ -240,7 +272,7 @@ class UnrollStore:
         """
         old, of_use = self._row[slots], self._kept[slots]
         new = old.copy()
-        new[of_use] = self._acquire(int(of_use.sum()))
+        new[of_use] = self.acquire(int(of_use.sum()))
         overlap = self.layout.overlap
         begin = self.layout.num_steps - overlap
         # Observations have their history before step 0, actions have a_{t-1} there: all that follows `begin` is shared.

@@ -19,12 +19,12 @@ class DiscreteActions:
     num_actions: int
 
     @classmethod
-    def of(cls, spec: EnvironmentSpec) -> DiscreteActions:
-        """The action space of `spec`; ConfigError when it is another kind."""
+    def of(cls, spec: EnvironmentSpec, agent: str) -> DiscreteActions:
+        """The action space of `spec`; ConfigError, naming the agent that asks, when it is another kind."""
         leaf = spec.action[0]
         if len(spec.action) > 1 or not leaf.is_integer or leaf.shape:
             got = ", ".join(leaf.describe() for leaf in spec.action)
-            raise ConfigError(f"action space: agent vtrace expects one integer of shape (), got {got}")
+            raise ConfigError(f"action space: agent {agent} expects one integer of shape (), got {got}")
         return cls(leaf, int(leaf.low[0]), int(leaf.high[0]) - int(leaf.low[0]) + 1)
 
     def to_index(self, action: tuple[tf.Tensor, ...]) -> tf.Tensor:

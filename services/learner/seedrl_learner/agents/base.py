@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import tensorflow as tf
 
@@ -10,11 +11,26 @@ from seedrl_core.spec import TensorSpec
 from seedrl_learner.batch import StepInput, StepOutput, UnrollBatch
 
 
+class Loss(NamedTuple):
+    """What a batch of B unrolls comes to.
+
+    Attributes:
+      total: scalar float32, to be minimized.
+      metrics: scalar float32 each, by name.
+      priority: [B] float32, the new priority of each unroll; None where nothing is replayed.
+    """
+
+    total: tf.Tensor
+    metrics: dict[str, tf.Tensor]
+    priority: tf.Tensor | None = None
+
+
 class Agent(Protocol):
     """An algorithm: its network, its policy for inference and its loss for training.
 
-    `act` and `loss` are plain functions of tensors and of the network's variables, to be traced into a tf.function.
-    Both treat episodes alike: core state, previous action, previous reward and frame stack are clean at every FIRST.
+    `act`, `loss` and `after_update` are plain functions of tensors and of the agent's variables, to be traced into a
+    tf.function. Episodes are kept apart: core state, previous action, previous reward and frame stack are clean at
+    every FIRST.
 
     Attributes:
       overlap: steps that successive unrolls of an environment share.
@@ -22,7 +38,8 @@ class Agent(Protocol):
       behaviour: what is stored with each step of the behaviour policy, in order: `StepOutput.behaviour` and
         `UnrollBatch.behaviour` hold it.
       core_state_sizes: size of each vector of the recurrent state; () without a core. The initial state is zeros.
-      network: holds the variables that are trained and checkpointed.
+      network: the variables that act and that are trained.
+      training_state: what else training needs and checkpoints keep, by name.
     """
 
     overlap: int
@@ -30,6 +47,7 @@ class Agent(Protocol):
     behaviour: tuple[TensorSpec, ...]
     core_state_sizes: tuple[int, ...]
     network: tf.Module
+    training_state: Mapping[str, tf.Module]
 
     def act(
         self, inputs: StepInput, core_state: tuple[tf.Tensor, ...], greedy: tf.Tensor, seed: tf.Tensor
@@ -39,9 +57,20 @@ class Agent(Protocol):
         Args:
           inputs: the step.
           core_state: [N, size] float32 each, before the step.
-          greedy: [N] bool, take the best action instead of sampling.
+          greedy: [N] bool, act as well as possible instead of exploring.
           seed: [2] int32; the same seed samples the same actions.
         """
 
-    def loss(self, batch: UnrollBatch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Scalar float32 loss of a batch of unrolls, and scalar metrics by name."""
+    def loss(self, batch: UnrollBatch) -> Loss:
+        """The loss of a batch of unrolls, with gradients to the network's variables."""
+
+    def after_update(self, updates: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Follows the `updates`-th (int64 scalar, from 1) change of the network's variables; returns scalar metrics."""
+
+
+@runtime_checkable
+class ReplayAgent(Agent, Protocol):
+    """An agent that learns from replayed unrolls."""
+
+    def initial_priority(self, batch: UnrollBatch) -> tf.Tensor:
+        """[B] float32 priorities of new unrolls, from what inference stored: no network is run."""

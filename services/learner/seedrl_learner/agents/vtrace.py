@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import tensorflow as tf
 
 from seedrl_core.config import LearnerConfig
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
+from seedrl_learner.agents import inputs as network_inputs
 from seedrl_learner.agents.actions import DiscreteActions
-from seedrl_learner.batch import StepInput, StepOutput, UnrollBatch
+from seedrl_learner.agents.base import Loss
+from seedrl_learner.batch import StepInput, StepOutput, UnrollBatch, time_major
 from seedrl_learner.compute import compute_dtype
-from seedrl_learner.networks.actor_critic import ActorCriticNetwork, NetworkInput, NetworkOutput
+from seedrl_learner.networks.actor_critic import ActorCriticNetwork, NetworkOutput
 from seedrl_learner.rl import losses
 from seedrl_learner.rl.vtrace import vtrace
 
@@ -26,7 +30,7 @@ class VTraceAgent:
         assert config.vtrace.reward_clip is not None, "configuration not resolved"
         self.config = config
         self._reward_clip = config.vtrace.reward_clip
-        self._actions = DiscreteActions.of(spec)
+        self._actions = DiscreteActions.of(spec, config.agent)
         self.network = ActorCriticNetwork(
             config.network,
             spec,
@@ -40,23 +44,14 @@ class VTraceAgent:
         self.behaviour: tuple[TensorSpec, ...] = (
             TensorSpec("logits", np.dtype(np.float32), (self._actions.num_actions,)),
         )
+        self.training_state: Mapping[str, tf.Module] = {}
 
     def act(
         self, inputs: StepInput, core_state: tuple[tf.Tensor, ...], greedy: tf.Tensor, seed: tf.Tensor
     ) -> StepOutput:
         """See Agent. The behaviour policy is known by its logits."""
-        observation = tuple(
-            leaf if stacked else _add_time(leaf) for leaf, stacked in zip(inputs.observation, self.stacked, strict=True)
-        )
         output = self.network(
-            NetworkInput(
-                observation=observation,
-                stack_age=inputs.stack_age,
-                first=_add_time(inputs.first),
-                previous_action=_add_time(self._actions.to_index(inputs.previous_action)),
-                reward=_add_time(self._clip(inputs.reward)),
-            ),
-            core_state,
+            network_inputs.of_step(inputs, self.stacked, self._actions, self._reward_clip), core_state
         )
         logits = output.logits[:, 0]
         sampled = tf.random.stateless_categorical(logits, 1, seed, dtype=tf.int32)[:, 0]
@@ -65,26 +60,17 @@ class VTraceAgent:
 
     def unroll(self, batch: UnrollBatch) -> NetworkOutput:
         """The target policy and baseline at all T + 1 steps of a batch."""
-        inputs = NetworkInput(
-            observation=batch.observation,
-            stack_age=batch.stack_age,
-            first=batch.first,
-            previous_action=self._actions.to_index(batch.previous_action),
-            reward=self._clip(batch.reward),
-        )
-        return self.network(inputs, batch.core_state)
+        return self.network(network_inputs.of_unrolls(batch, self._actions, self._reward_clip), batch.core_state)
 
-    def loss(self, batch: UnrollBatch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    def loss(self, batch: UnrollBatch) -> Loss:
         """Policy gradient + baseline_cost * baseline - entropy_cost * entropy + kl_cost * KL(behaviour || target)."""
         config = self.config.vtrace
         output = self.unroll(batch)
-        logits, value = _time_major(output.logits)[:-1], _time_major(output.baseline)
-        behaviour_logits = _time_major(batch.behaviour[0])[:-1]
-        action = _time_major(self._actions.to_index(batch.action))[:-1]
-        reward = _time_major(self._clip(batch.reward))[1:]
-        discount = config.discount * tf.cast(~_time_major(batch.terminated)[1:], tf.float32)
-        # Invalid: from the last observation of an episode into a reset.
-        valid = ~(_time_major(batch.last)[:-1] | _time_major(batch.first)[1:])
+        logits, value = time_major(output.logits)[:-1], time_major(output.baseline)
+        behaviour_logits = time_major(batch.behaviour[0])[:-1]
+        action = time_major(self._actions.to_index(batch.action))[:-1]
+        reward = time_major(network_inputs.clip_reward(batch.reward, self._reward_clip))[1:]
+        discount, valid = time_major(batch.discount(config.discount)), time_major(batch.valid)
         rho = tf.exp(losses.log_prob(logits, action) - losses.log_prob(behaviour_logits, action))
         assert config.trace_lambda is not None and config.baseline_cost is not None, "configuration not resolved"
         targets = vtrace(
@@ -103,7 +89,7 @@ class VTraceAgent:
         entropy = losses.masked_mean(losses.entropy(logits), valid)
         kl = losses.masked_mean(losses.kl_divergence(behaviour_logits, logits), valid)
         total = policy_loss + config.baseline_cost * baseline_loss - config.entropy_cost * entropy + config.kl_cost * kl
-        return total, {
+        metrics = {
             "loss/total": total,
             "loss/policy": policy_loss,
             "loss/baseline": baseline_loss,
@@ -114,17 +100,8 @@ class VTraceAgent:
             "train/value_mean": losses.masked_mean(value[:-1], valid),
             "train/explained_variance": losses.explained_variance(value[:-1], targets.vs, valid),
         }
+        return Loss(total, metrics)
 
-    def _clip(self, reward: tf.Tensor) -> tf.Tensor:
-        """Rewards as training sees them."""
-        return tf.clip_by_value(reward, -self._reward_clip, self._reward_clip) if self._reward_clip else reward
-
-
-def _add_time(x: tf.Tensor) -> tf.Tensor:
-    """[N, ...] -> [N, 1, ...]."""
-    return x[:, tf.newaxis]
-
-
-def _time_major(x: tf.Tensor) -> tf.Tensor:
-    """[B, T, ...] -> [T, B, ...]."""
-    return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
+    def after_update(self, updates: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Nothing follows an update."""
+        return {}

@@ -1,4 +1,4 @@
-"""The network of actor-critic agents: observations -> torso -> core -> policy logits and baseline."""
+"""The network of actor-critic agents: a trunk, then policy logits and a baseline."""
 
 from __future__ import annotations
 
@@ -9,27 +9,10 @@ import tensorflow as tf
 
 from seedrl_core.config import NetworkConfig
 from seedrl_core.spec import EnvironmentSpec
-from seedrl_learner.networks.cores import Core, CoreState, Lstm, NoCore
+from seedrl_learner.networks.cores import CoreState
 from seedrl_learner.networks.encoder import Encoder
 from seedrl_learner.networks.layers import Dense
-
-
-class NetworkInput(NamedTuple):
-    """S steps of B environments.
-
-    Attributes:
-      observation: leaf [B, S, *shape] in the spec's dtype; a stacked leaf [B, K-1+S, *shape].
-      stack_age: [B] int32, see `stack_frames`.
-      first: [B, S] bool.
-      previous_action: [B, S] int32, index of a_{t-1}; ignored where `first`.
-      reward: [B, S] float32, reward_t as training uses it; ignored where `first`.
-    """
-
-    observation: tuple[tf.Tensor, ...]
-    stack_age: tf.Tensor
-    first: tf.Tensor
-    previous_action: tf.Tensor
-    reward: tf.Tensor
+from seedrl_learner.networks.trunk import NetworkInput, Trunk
 
 
 class NetworkOutput(NamedTuple):
@@ -41,7 +24,7 @@ class NetworkOutput(NamedTuple):
 
 
 class ActorCriticNetwork(tf.Module):
-    """Torso, optional recurrent core, one linear head for the policy and one for the baseline."""
+    """Trunk, one linear head for the policy and one for the baseline."""
 
     def __init__(
         self,
@@ -56,53 +39,28 @@ class ActorCriticNetwork(tf.Module):
         """Creates all variables; `dtype` is the compute dtype. Raises ConfigError when spec and torso do not fit."""
         super().__init__()
         rng = np.random.default_rng(seed)
-        self._config = config
-        self._num_actions = num_actions
-        self._encoder = Encoder(config, spec, frame_stack, rng, dtype)
+        self._trunk = Trunk(config, spec, num_actions=num_actions, frame_stack=frame_stack, rng=rng, dtype=dtype)
         self._baseline_encoder = Encoder(config, spec, frame_stack, rng, dtype) if config.separate_baseline else None
-        features = self._encoder.output_size + num_actions * config.previous_action + config.previous_reward
-        self._core: Core = Lstm(features, config.core_size, rng, dtype) if config.core == "lstm" else NoCore(features)
-        # Small logits: the first policy is close to uniform.
-        self._policy = Dense(self._core.output_size, num_actions, rng, dtype, 0.01)
-        self._baseline = Dense(self._baseline_size(), 1, rng, dtype, 1.0)
-
-    @property
-    def stacked(self) -> tuple[bool, ...]:
-        """For each observation leaf, whether it is stacked."""
-        return self._encoder.stacked
-
-    @property
-    def core_state_sizes(self) -> tuple[int, ...]:
-        """Size of each vector of the recurrent state."""
-        return self._core.state_sizes
+        self.stacked = self._trunk.stacked
+        self.core_state_sizes = self._trunk.core_state_sizes
+        # Small logits: the first policy is close to uniform. In float32: three digits are too few for values.
+        self._policy = Dense(self._trunk.output_size, num_actions, rng, tf.float32, 0.01)
+        self._baseline = Dense(self._baseline_size(), 1, rng, tf.float32, 1.0)
 
     def __call__(self, inputs: NetworkInput, core_state: CoreState) -> NetworkOutput:
         """Runs S steps from `core_state` ([B, size] float32 each); S must be known when tracing."""
-        features = self._encoder(inputs.observation, inputs.first, inputs.stack_age)
-        x, core_state = self._core(self._with_previous(features, inputs), inputs.first, core_state)
-        logits = self._policy(x)
+        x, core_state = self._trunk(inputs, core_state)
         baseline = self._baseline(self._baseline_features(x, inputs))[:, :, 0]
-        return NetworkOutput(tf.cast(logits, tf.float32), tf.cast(baseline, tf.float32), core_state)
+        return NetworkOutput(self._policy(x), baseline, core_state)
 
     def _baseline_size(self) -> int:
         if self._baseline_encoder is None:
-            return self._core.output_size
-        return self._baseline_encoder.output_size + (self._core.output_size if self._core.state_sizes else 0)
+            return self._trunk.output_size
+        return self._baseline_encoder.output_size + (self._trunk.output_size if self.core_state_sizes else 0)
 
     def _baseline_features(self, x: tf.Tensor, inputs: NetworkInput) -> tf.Tensor:
-        """The core's output; or the baseline's own features, joined with that of a recurrent core."""
+        """The trunk's output; or the baseline's own features, joined with that of a recurrent core."""
         if self._baseline_encoder is None:
             return x
         features = self._baseline_encoder(inputs.observation, inputs.first, inputs.stack_age)
-        return tf.concat([features, tf.cast(x, features.dtype)], axis=-1) if self._core.state_sizes else features
-
-    def _with_previous(self, features: tf.Tensor, inputs: NetworkInput) -> tf.Tensor:
-        """Appends a_{t-1} and reward_t, zeros at FIRST, where configured."""
-        parts = [features]
-        if self._config.previous_action:
-            index = tf.where(inputs.first, -1, inputs.previous_action)
-            parts.append(tf.one_hot(index, self._num_actions, dtype=features.dtype))
-        if self._config.previous_reward:
-            reward = tf.where(inputs.first, 0.0, inputs.reward)
-            parts.append(tf.cast(reward, features.dtype)[:, :, tf.newaxis])
-        return tf.concat(parts, axis=-1) if len(parts) > 1 else features
+        return tf.concat([features, tf.cast(x, features.dtype)], axis=-1) if self.core_state_sizes else features

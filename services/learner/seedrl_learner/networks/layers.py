@@ -14,10 +14,11 @@ RELU_SCALE = math.sqrt(2.0)
 def orthogonal(rng: np.random.Generator, shape: tuple[int, ...], scale: float) -> npt.NDArray[np.float32]:
     """A kernel [..., inputs, outputs] whose matrix [... * inputs, outputs] is orthogonal, times `scale`."""
     rows, columns = math.prod(shape[:-1]), shape[-1]
-    q, r = np.linalg.qr(rng.standard_normal((max(rows, columns), min(rows, columns))))
-    q *= np.sign(np.diag(r))
-    matrix = q if rows >= columns else q.T
-    return (scale * matrix).reshape(shape).astype(np.float32)
+    # TensorFlow's, since threads of NumPy's that wait for each other take minutes where cores are scarce.
+    q, r = tf.linalg.qr(rng.standard_normal((max(rows, columns), min(rows, columns))))
+    q = q.numpy() * np.sign(np.diag(r.numpy()))
+    matrix: npt.NDArray[np.float32] = (scale * (q if rows >= columns else q.T)).astype(np.float32)
+    return matrix.reshape(shape)
 
 
 class Dense(tf.Module):

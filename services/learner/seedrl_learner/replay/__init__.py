@@ -1,0 +1,1 @@
+"""Replay: keeps unrolls and samples them again by priority."""
