@@ -40,7 +40,7 @@ def test_an_agent_finds_nothing_open(agent: str, spec: EnvironmentSpec) -> None:
             "replay.min_unrolls",
             "replay.ratio",
         },
-        "r2d2": {"network.separate_baseline"} | {f"vtrace.{name}" for name in open_fields(LearnerConfig().vtrace)},
+        "r2d2": {f"vtrace.{name}" for name in open_fields(LearnerConfig().vtrace)},
     }
     assert set(open_fields(resolved)) == {"checkpoint"} | others[agent]
     assert LearnerConfig.model_validate(resolved.model_dump()) == resolved
