@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from seedrl_core.config import LearnerConfig
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
-from seedrl_learner.agents.actions import DiscreteActions
+from seedrl_learner.agents.actions import ActionSpace
 from seedrl_learner.batch import StepInput, StepOutput, UnrollBatch
 from seedrl_learner.compute import compute_dtype
 from seedrl_learner.networks.actor_critic import ActorCriticNetwork, NetworkInput, NetworkOutput
@@ -26,11 +26,13 @@ class VTraceAgent:
         assert config.vtrace.reward_clip is not None, "configuration not resolved"
         self.config = config
         self._reward_clip = config.vtrace.reward_clip
-        self._actions = DiscreteActions.of(spec)
+        self._actions = ActionSpace(spec)
+        self._policy = self._actions.distribution
         self.network = ActorCriticNetwork(
             config.network,
             spec,
-            num_actions=self._actions.num_actions,
+            policy_size=self._policy.num_parameters,
+            action_size=self._actions.num_features,
             frame_stack=config.frame_stack,
             dtype=tf.as_dtype(compute_dtype(config)),
             seed=config.seed,
@@ -38,13 +40,14 @@ class VTraceAgent:
         self.stacked = self.network.stacked
         self.core_state_sizes = self.network.core_state_sizes
         self.behaviour: tuple[TensorSpec, ...] = (
-            TensorSpec("logits", np.dtype(np.float32), (self._actions.num_actions,)),
+            TensorSpec("policy", np.dtype(np.float32), (self._policy.num_parameters,)),
+            *self._actions.stored,
         )
 
     def act(
         self, inputs: StepInput, core_state: tuple[tf.Tensor, ...], greedy: tf.Tensor, seed: tf.Tensor
     ) -> StepOutput:
-        """See Agent. The behaviour policy is known by its logits."""
+        """See Agent. The behaviour policy is known by the parameters of its distribution."""
         observation = tuple(
             leaf if stacked else _add_time(leaf) for leaf, stacked in zip(inputs.observation, self.stacked, strict=True)
         )
@@ -53,39 +56,42 @@ class VTraceAgent:
                 observation=observation,
                 stack_age=inputs.stack_age,
                 first=_add_time(inputs.first),
-                previous_action=_add_time(self._actions.to_index(inputs.previous_action)),
+                previous_action=_add_time(self._actions.features(inputs.previous_action)),
                 reward=_add_time(self._clip(inputs.reward)),
             ),
             core_state,
         )
-        logits = output.logits[:, 0]
-        sampled = tf.random.stateless_categorical(logits, 1, seed, dtype=tf.int32)[:, 0]
-        index = tf.where(greedy, tf.argmax(logits, axis=-1, output_type=tf.int32), sampled)
-        return StepOutput(self._actions.from_index(index), (logits,), output.core_state)
+        policy = self._actions.mask(output.policy, observation)[:, 0]
+        best, drawn = self._policy.mode(policy), self._policy.sample(policy, seed)
+        sampled = tuple(tf.where(greedy[:, tf.newaxis], *each) for each in zip(best, drawn, strict=True))
+        behaviour = (policy, *self._actions.stored_of(sampled))
+        return StepOutput(self._actions.values(sampled), behaviour, output.core_state)
 
     def unroll(self, batch: UnrollBatch) -> NetworkOutput:
-        """The target policy and baseline at all T + 1 steps of a batch."""
+        """The target policy, masked, and the baseline at all T + 1 steps of a batch."""
         inputs = NetworkInput(
             observation=batch.observation,
             stack_age=batch.stack_age,
             first=batch.first,
-            previous_action=self._actions.to_index(batch.previous_action),
+            previous_action=self._actions.features(batch.previous_action),
             reward=self._clip(batch.reward),
         )
-        return self.network(inputs, batch.core_state)
+        output = self.network(inputs, batch.core_state)
+        return output._replace(policy=self._actions.mask(output.policy, batch.observation))
 
     def loss(self, batch: UnrollBatch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Policy gradient + baseline_cost * baseline - entropy_cost * entropy + kl_cost * KL(behaviour || target)."""
         config = self.config.vtrace
         output = self.unroll(batch)
-        logits, value = _time_major(output.logits)[:-1], _time_major(output.baseline)
-        behaviour_logits = _time_major(batch.behaviour[0])[:-1]
-        action = _time_major(self._actions.to_index(batch.action))[:-1]
+        policy, value = _time_major(output.policy)[:-1], _time_major(output.baseline)
+        behaviour = _time_major(batch.behaviour[0])[:-1]
+        sampled = tuple(_time_major(x)[:-1] for x in self._actions.sampled(batch.action, batch.behaviour[1:]))
         reward = _time_major(self._clip(batch.reward))[1:]
         discount = config.discount * tf.cast(~_time_major(batch.terminated)[1:], tf.float32)
         # Invalid: from the last observation of an episode into a reset.
         valid = ~(_time_major(batch.last)[:-1] | _time_major(batch.first)[1:])
-        rho = tf.exp(losses.log_prob(logits, action) - losses.log_prob(behaviour_logits, action))
+        log_prob = self._policy.log_prob(policy, sampled)
+        rho = tf.exp(log_prob - self._policy.log_prob(behaviour, sampled))
         assert config.trace_lambda is not None and config.baseline_cost is not None, "configuration not resolved"
         targets = vtrace(
             rho=rho,
@@ -98,10 +104,10 @@ class VTraceAgent:
             clip_c=config.clip_c,
             clip_pg_rho=config.clip_pg_rho,
         )
-        policy_loss = losses.policy_gradient_loss(logits, action, targets.pg_advantage, valid)
+        policy_loss = losses.policy_gradient_loss(log_prob, targets.pg_advantage, valid)
         baseline_loss = losses.baseline_loss(value[:-1], targets.vs, valid)
-        entropy = losses.masked_mean(losses.entropy(logits), valid)
-        kl = losses.masked_mean(losses.kl_divergence(behaviour_logits, logits), valid)
+        entropy = losses.masked_mean(self._policy.entropy(policy), valid)
+        kl = losses.masked_mean(self._policy.kl_divergence(behaviour, policy), valid)
         total = policy_loss + config.baseline_cost * baseline_loss - config.entropy_cost * entropy + config.kl_cost * kl
         return total, {
             "loss/total": total,

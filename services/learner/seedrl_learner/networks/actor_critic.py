@@ -1,4 +1,4 @@
-"""The network of actor-critic agents: observations -> torso -> core -> policy logits and baseline."""
+"""The network of actor-critic agents: observations -> torso -> core -> policy and baseline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NetworkInput(NamedTuple):
       observation: leaf [B, S, *shape] in the spec's dtype; a stacked leaf [B, K-1+S, *shape].
       stack_age: [B] int32, see `stack_frames`.
       first: [B, S] bool.
-      previous_action: [B, S] int32, index of a_{t-1}; ignored where `first`.
+      previous_action: [B, S, F] float32, a_{t-1} as features; ignored where `first`.
       reward: [B, S] float32, reward_t as training uses it; ignored where `first`.
     """
 
@@ -33,9 +33,9 @@ class NetworkInput(NamedTuple):
 
 
 class NetworkOutput(NamedTuple):
-    """Policy logits [B, S, A] and baseline V(obs_t) [B, S], float32, and the core state after the last step."""
+    """Parameters of the policy [B, S, P], baseline V(obs_t) [B, S], float32, and the core state after the last step."""
 
-    logits: tf.Tensor
+    policy: tf.Tensor
     baseline: tf.Tensor
     core_state: CoreState
 
@@ -48,22 +48,35 @@ class ActorCriticNetwork(tf.Module):
         config: NetworkConfig,
         spec: EnvironmentSpec,
         *,
-        num_actions: int,
+        policy_size: int,
+        action_size: int,
         frame_stack: int,
         dtype: tf.DType,
         seed: int,
     ) -> None:
-        """Creates all variables; `dtype` is the compute dtype. Raises ConfigError when spec and torso do not fit."""
+        """Creates all variables.
+
+        Args:
+          config: resolved.
+          spec: the environment's spaces.
+          policy_size: P, parameters of the policy's distribution.
+          action_size: F, features of a previous action.
+          frame_stack: K.
+          dtype: the compute dtype.
+          seed: of the initial values.
+
+        Raises:
+          ConfigError: spec and torso do not fit.
+        """
         super().__init__()
         rng = np.random.default_rng(seed)
         self._config = config
-        self._num_actions = num_actions
         self._encoder = Encoder(config, spec, frame_stack, rng, dtype)
         self._baseline_encoder = Encoder(config, spec, frame_stack, rng, dtype) if config.separate_baseline else None
-        features = self._encoder.output_size + num_actions * config.previous_action + config.previous_reward
+        features = self._encoder.output_size + action_size * config.previous_action + config.previous_reward
         self._core: Core = Lstm(features, config.core_size, rng, dtype) if config.core == "lstm" else NoCore(features)
-        # Small logits: the first policy is close to uniform.
-        self._policy = Dense(self._core.output_size, num_actions, rng, dtype, 0.01)
+        # Small parameters: the first policy is close to uniform.
+        self._policy = Dense(self._core.output_size, policy_size, rng, dtype, 0.01)
         self._baseline = Dense(self._baseline_size(), 1, rng, dtype, 1.0)
 
     @property
@@ -80,9 +93,9 @@ class ActorCriticNetwork(tf.Module):
         """Runs S steps from `core_state` ([B, size] float32 each); S must be known when tracing."""
         features = self._encoder(inputs.observation, inputs.first, inputs.stack_age)
         x, core_state = self._core(self._with_previous(features, inputs), inputs.first, core_state)
-        logits = self._policy(x)
+        policy = self._policy(x)
         baseline = self._baseline(self._baseline_features(x, inputs))[:, :, 0]
-        return NetworkOutput(tf.cast(logits, tf.float32), tf.cast(baseline, tf.float32), core_state)
+        return NetworkOutput(tf.cast(policy, tf.float32), tf.cast(baseline, tf.float32), core_state)
 
     def _baseline_size(self) -> int:
         if self._baseline_encoder is None:
@@ -100,8 +113,8 @@ class ActorCriticNetwork(tf.Module):
         """Appends a_{t-1} and reward_t, zeros at FIRST, where configured."""
         parts = [features]
         if self._config.previous_action:
-            index = tf.where(inputs.first, -1, inputs.previous_action)
-            parts.append(tf.one_hot(index, self._num_actions, dtype=features.dtype))
+            action = tf.where(inputs.first[:, :, tf.newaxis], 0.0, inputs.previous_action)
+            parts.append(tf.cast(action, features.dtype))
         if self._config.previous_reward:
             reward = tf.where(inputs.first, 0.0, inputs.reward)
             parts.append(tf.cast(reward, features.dtype)[:, :, tf.newaxis])

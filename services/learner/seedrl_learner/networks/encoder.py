@@ -23,9 +23,12 @@ def is_image(leaf: TensorSpec) -> bool:
 
 
 def stacked_leaves(spec: EnvironmentSpec, frame_stack: int) -> tuple[bool, ...]:
-    """Which observation leaves are stacked: the images, or all leaves where none is an image."""
+    """Which observation leaves are stacked: the images, or all leaves where none is an image. Masks never are."""
     images = [is_image(leaf) for leaf in spec.observation]
-    return tuple(frame_stack > 1 and (image or not any(images)) for image in images)
+    return tuple(
+        frame_stack > 1 and not leaf.is_action_mask and (image or not any(images))
+        for leaf, image in zip(spec.observation, images, strict=True)
+    )
 
 
 class Encoder(tf.Module):
