@@ -102,6 +102,9 @@ class NetworkConfig(_Model):
     separate_baseline: bool | None = Field(
         None, description="the baseline has a torso of its own; None: only with the mlp torso"
     )
+    normalize_observations: bool | None = Field(
+        None, description="running mean and variance of float leaves; None: where an action is continuous"
+    )
     core: Literal["none", "lstm"] = Field("none", description="recurrent core")
     core_size: Positive = Field(256, description="units of the core")
     previous_action: bool = Field(False, description="feed the previous action, one-hot")

@@ -39,16 +39,21 @@ _DEFAULTS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
         },
     )
 }
+# Wherever an action is continuous, in place of what stands above. Observations then are measurements of all sizes, and
+# a bonus for entropy would pull actions to the middle of their bounds.
+_CONTINUOUS: Mapping[str, Any] = {"network": {"normalize_observations": True}, "vtrace": {"entropy_cost": 0.0}}
 
 
 def resolve(config: LearnerConfig, spec: EnvironmentSpec) -> LearnerConfig:
     """`config` with every None replaced that its agent uses; what is set stays."""
+    if not all(leaf.is_integer for leaf in spec.action):
+        config = _fill(config, _CONTINUOUS)
     image, vector = _DEFAULTS[config.agent]
     config = _fill(config, image if any(map(is_image, spec.observation)) else vector)
     return _fill(
         config,
         {
-            "network": {"separate_baseline": config.network.torso == "mlp"},
+            "network": {"separate_baseline": config.network.torso == "mlp", "normalize_observations": False},
             "queue_unrolls": max(_QUEUE_UNROLLS, config.batch_unrolls or 0),
             "frame_stack": spec.frame_stack,
         },

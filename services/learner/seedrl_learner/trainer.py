@@ -99,4 +99,6 @@ class Trainer:
         with tf.GradientTape() as tape:
             loss, scalars = self._agent.loss(batch)
         gradients = tape.gradient(loss, variables)
-        return scalars | self._optimization.apply(gradients, fraction)
+        scalars |= self._optimization.apply(gradients, fraction)
+        self._agent.after_update(batch)
+        return scalars

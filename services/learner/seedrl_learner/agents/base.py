@@ -45,3 +45,6 @@ class Agent(Protocol):
 
     def loss(self, batch: UnrollBatch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Scalar float32 loss of a batch of unrolls, and scalar metrics by name."""
+
+    def after_update(self, batch: UnrollBatch) -> None:
+        """Follows a change of the network's variables that `batch` led to; traced into the same tf.function."""

@@ -121,6 +121,12 @@ class VTraceAgent:
             "train/explained_variance": losses.explained_variance(value[:-1], targets.vs, valid),
         }
 
+    def after_update(self, batch: UnrollBatch) -> None:
+        """The steps that the next unrolls do not share enter the observations' statistics."""
+        new = self.config.unroll_length
+        assert new is not None, "configuration not resolved"
+        self.network.observe(tuple(leaf[:, -new:] for leaf in batch.observation))
+
     def _clip(self, reward: tf.Tensor) -> tf.Tensor:
         """Rewards as training sees them."""
         return tf.clip_by_value(reward, -self._reward_clip, self._reward_clip) if self._reward_clip else reward

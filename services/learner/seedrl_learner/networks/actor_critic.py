@@ -12,6 +12,7 @@ from seedrl_core.spec import EnvironmentSpec
 from seedrl_learner.networks.cores import Core, CoreState, Lstm, NoCore
 from seedrl_learner.networks.encoder import Encoder
 from seedrl_learner.networks.layers import Dense
+from seedrl_learner.networks.normalization import Normalizer
 
 
 class NetworkInput(NamedTuple):
@@ -71,6 +72,7 @@ class ActorCriticNetwork(tf.Module):
         super().__init__()
         rng = np.random.default_rng(seed)
         self._config = config
+        self._normalizer = Normalizer(spec.observation) if config.normalize_observations else None
         self._encoder = Encoder(config, spec, frame_stack, rng, dtype)
         self._baseline_encoder = Encoder(config, spec, frame_stack, rng, dtype) if config.separate_baseline else None
         features = self._encoder.output_size + action_size * config.previous_action + config.previous_reward
@@ -91,11 +93,18 @@ class ActorCriticNetwork(tf.Module):
 
     def __call__(self, inputs: NetworkInput, core_state: CoreState) -> NetworkOutput:
         """Runs S steps from `core_state` ([B, size] float32 each); S must be known when tracing."""
+        if self._normalizer is not None:
+            inputs = inputs._replace(observation=self._normalizer(inputs.observation))
         features = self._encoder(inputs.observation, inputs.first, inputs.stack_age)
         x, core_state = self._core(self._with_previous(features, inputs), inputs.first, core_state)
         policy = self._policy(x)
         baseline = self._baseline(self._baseline_features(x, inputs))[:, :, 0]
         return NetworkOutput(tf.cast(policy, tf.float32), tf.cast(baseline, tf.float32), core_state)
+
+    def observe(self, observation: tuple[tf.Tensor, ...]) -> None:
+        """Takes new observations, leaves [..., *shape], into the running statistics where they are configured."""
+        if self._normalizer is not None:
+            self._normalizer.update(observation)
 
     def _baseline_size(self) -> int:
         if self._baseline_encoder is None:

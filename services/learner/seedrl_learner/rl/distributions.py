@@ -83,7 +83,7 @@ class Categorical:
         widest = max(self._sizes)
         if min(self._sizes) == widest:
             return reshape_last(parameters, (len(self._sizes), widest))
-        leading = [[0, 0]] * (parameters.shape.rank - 1)
+        leading = [[0, 0]] * (len(parameters.shape) - 1)
         parts = tf.split(parameters, self._sizes, axis=-1)
         padded = [
             tf.pad(part, [*leading, [0, widest - size]], constant_values=MASKED)
