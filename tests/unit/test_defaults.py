@@ -12,6 +12,11 @@ from seedrl_learner.defaults import resolve
 
 ACTION = TensorSpec("action", np.dtype(np.int64), (), (0,), (3,))
 ATARI = EnvironmentSpec("atari", (TensorSpec("observation", np.dtype(np.uint8), (84, 84)),), (ACTION,), 4, 4)
+CHEETAH = EnvironmentSpec(
+    "cheetah",
+    (TensorSpec("observation", np.dtype(np.float32), (17,)),),
+    (TensorSpec("action", np.dtype(np.float32), (6,), (-1.0,), (1.0,)),),
+)
 CARTPOLE = EnvironmentSpec("cartpole", (TensorSpec("observation", np.dtype(np.float32), (4,)),), (ACTION,))
 
 
@@ -26,7 +31,7 @@ def open_fields(model: BaseModel) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize("spec", [ATARI, CARTPOLE])
+@pytest.mark.parametrize("spec", [ATARI, CARTPOLE, CHEETAH])
 def test_nothing_is_left_open(spec: EnvironmentSpec) -> None:
     """Only where to start from stays None, and the result is a valid configuration."""
     resolved = resolve(LearnerConfig(), spec)
@@ -48,12 +53,18 @@ def test_vectors_get_an_mlp_and_raw_rewards() -> None:
     assert resolved.network.separate_baseline
 
 
-@pytest.mark.parametrize("spec", [ATARI, CARTPOLE])
+def test_only_continuous_actions_normalize_observations() -> None:
+    """HalfCheetah: an mlp on normalized observations; CartPole sees what the environment gives."""
+    assert resolve(LearnerConfig(), CHEETAH).network.normalize_observations
+    assert not resolve(LearnerConfig(), CARTPOLE).network.normalize_observations
+
+
+@pytest.mark.parametrize("spec", [ATARI, CARTPOLE, CHEETAH])
 def test_what_is_set_stays(spec: EnvironmentSpec) -> None:
     """Values of the user win, also those that count as false."""
     settings = LearnerConfig.model_validate(
         {
-            "network": {"torso": "impala_resnet", "separate_baseline": False},
+            "network": {"torso": "impala_resnet", "separate_baseline": False, "normalize_observations": False},
             "optimizer": {"learning_rate": 0.5, "max_gradient_norm": 9.0},
             "vtrace": {"trace_lambda": 0.0, "baseline_cost": 0.0, "entropy_cost": 0.0, "reward_clip": 0.0},
             "unroll_length": 3,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from seedrl_core.address import Address
@@ -24,6 +24,7 @@ ENV_PREFIX = "SEEDRL_"
 ENV_DELIMITER = "__"
 
 MiB = 1 << 20
+TORSOS = ("mlp", "nature_cnn", "impala_resnet")
 
 
 def _address(value: Any) -> Any:
@@ -33,7 +34,15 @@ def _address(value: Any) -> Any:
         raise ValueError(str(error)) from error
 
 
+def _torso(value: str) -> str:
+    module, colon, function = value.partition(":")
+    if value not in TORSOS and not (colon and module and function.isidentifier()):
+        raise ValueError(f"expected {', '.join(TORSOS)} or package.module:function, got {value!r}")
+    return value
+
+
 AddressText = Annotated[str, BeforeValidator(_address)]
+Torso = Annotated[str, AfterValidator(_torso)]
 Positive = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -95,8 +104,10 @@ class BrokerConfig(_Model):
 class NetworkConfig(_Model):
     """Torso, core and optional inputs of the network."""
 
-    torso: Literal["mlp", "nature_cnn", "impala_resnet"] | None = Field(
-        None, description="None: by the observation space"
+    torso: Torso | None = Field(
+        None,
+        description="mlp, nature_cnn, impala_resnet, or package.module:function for one of your own; None: by the "
+        "observation space",
     )
     mlp_sizes: tuple[Positive, ...] = Field((64, 64), description="hidden units a layer of the mlp torso")
     separate_baseline: bool | None = Field(
