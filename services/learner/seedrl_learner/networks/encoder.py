@@ -55,11 +55,10 @@ class Encoder(tf.Module):
         super().__init__()
         assert config.torso is not None, "configuration not resolved"
         self.stacked = stacked_leaves(spec, frame_stack)
-        leaves = [
-            _stacked_leaf(leaf, frame_stack) if stacked else leaf
+        self._leaves = leaves = [
+            _as_seen(leaf, frame_stack if stacked else 1)
             for leaf, stacked in zip(spec.observation, self.stacked, strict=True)
         ]
-        self._shapes = [leaf.shape for leaf in leaves]
         self._torso: Rows
         if ":" in config.torso:
             self._torso = build_user_torso(config.torso, leaves, int(rng.integers(1 << 31)))
@@ -79,9 +78,9 @@ class Encoder(tf.Module):
           [B, S, output_size].
         """
         rows = []
-        for leaf, stacked, shape in zip(observation, self.stacked, self._shapes, strict=True):
-            steps = stack_frames(leaf, first, stack_age) if stacked else leaf
-            rows.append(tf.reshape(steps, [-1, *shape]))
+        for values, stacked, leaf in zip(observation, self.stacked, self._leaves, strict=True):
+            steps = stack_frames(values, first, stack_age) if stacked else values
+            rows.append(tf.cast(tf.reshape(steps, [-1, *leaf.shape]), leaf.dtype.name))
         return tf.reshape(self._torso(tuple(rows)), [-1, first.shape[1], self.output_size])
 
 
@@ -129,20 +128,21 @@ class MixedTorso(tf.Module):
         return [value for value, image in pairs if image], [value for value, image in pairs if not image]
 
 
-def _stacked_leaf(leaf: TensorSpec, frame_stack: int) -> TensorSpec:
-    """The leaf as `stack_frames` makes it."""
-    if len(leaf.shape) in (1, 3):
-        shape = (*leaf.shape[:-1], frame_stack * leaf.shape[-1])
-    else:
-        shape = (*leaf.shape, frame_stack)
+def _as_seen(leaf: TensorSpec, frame_stack: int) -> TensorSpec:
+    """The leaf as a torso gets it: stacked as by `stack_frames`, floats as float32."""
+    if leaf.dtype.kind == "f":
+        leaf = replace(leaf, dtype=np.dtype(np.float32))
+    if frame_stack == 1:
+        return leaf
+    has_channels = len(leaf.shape) in (1, 3)
+    pixels, channels = (leaf.shape[:-1], leaf.shape[-1]) if has_channels else (leaf.shape, 1)
 
     def tile(bound: tuple[float, ...]) -> tuple[float, ...]:
         if len(bound) <= 1:
             return bound
-        per_frame = np.reshape(bound, (-1, 1, leaf.shape[-1] if len(leaf.shape) in (1, 3) else 1))
-        return tuple(np.tile(per_frame, (1, frame_stack, 1)).reshape(-1).tolist())
+        return tuple(np.tile(np.reshape(bound, (-1, channels)), (1, frame_stack)).reshape(-1).tolist())
 
-    return replace(leaf, shape=shape, low=tile(leaf.low), high=tile(leaf.high))
+    return replace(leaf, shape=(*pixels, frame_stack * channels), low=tile(leaf.low), high=tile(leaf.high))
 
 
 def _image_shape(leaf: TensorSpec) -> tuple[int, int, int]:
