@@ -36,13 +36,13 @@ def stacked_leaves(spec: EnvironmentSpec, frame_stack: int) -> tuple[bool, ...]:
     )
 
 
-class Rows(Protocol):
+class Torso(Protocol):
     """A torso for all leaves: rows [rows, *shape] of each, frames stacked, to features [rows, output_size]."""
 
     output_size: int
 
     def __call__(self, leaves: tuple[tf.Tensor, ...]) -> tf.Tensor:
-        """See Rows."""
+        """See Torso."""
 
 
 class Encoder(tf.Module):
@@ -55,11 +55,11 @@ class Encoder(tf.Module):
         super().__init__()
         assert config.torso is not None, "configuration not resolved"
         self.stacked = stacked_leaves(spec, frame_stack)
-        self._leaves = leaves = [
+        self._leaves = leaves = tuple(
             _as_seen(leaf, frame_stack if stacked else 1)
             for leaf, stacked in zip(spec.observation, self.stacked, strict=True)
-        ]
-        self._torso: Rows
+        )
+        self._torso: Torso
         if ":" in config.torso:
             self._torso = build_user_torso(config.torso, leaves, int(rng.integers(1 << 31)))
         else:
@@ -96,7 +96,7 @@ class MixedTorso(tf.Module):
         """`leaves` with their frames stacked. Raises ConfigError when `torso` needs an image and there is none."""
         super().__init__()
         convolutional = _IMAGE_TORSOS.get(config.torso or "")
-        self._is_image = [convolutional is not None and is_image(leaf) for leaf in leaves]
+        self._is_image = tuple(convolutional is not None and is_image(leaf) for leaf in leaves)
         if convolutional is not None and not any(self._is_image):
             got = ", ".join(leaf.describe() for leaf in leaves)
             raise ConfigError(
