@@ -12,7 +12,6 @@ from seedrl_actor.environments import VectorEnvironment
 from seedrl_core.codec import TickArrays
 from seedrl_core.config import Settings, load_settings
 from seedrl_core.metrics import Metrics
-from seedrl_learner.inference import SlotTick
 from seedrl_learner.progress import Progress
 from seedrl_learner.run import Machinery
 
@@ -71,7 +70,7 @@ class InProcess:
         room: threading.Event | None,
         returns: list[float] | None = None,
     ) -> None:
-        slots = self.machinery.inference.open(played.num_envs)
+        slots = self.machinery.inference.open(played.num_envs, greedy=greedy)
         step, sequence = played.reset(), 0
         while not done():
             if room is not None and not self.machinery.takes_ticks:
@@ -79,7 +78,7 @@ class InProcess:
                 room.clear()
                 continue
             tick = TickArrays(sequence, step.observation, step.reward, step.flags)
-            (action,) = self.machinery.inference.run([SlotTick(slots, tick, greedy)])
+            (action,) = self.machinery.inference.run([(slots, tick)])
             step, sequence = played.step(action), sequence + 1
             if returns is not None:
                 returns += [episode.episode_return for episode in step.episodes]

@@ -93,6 +93,7 @@ def rollout(name: str, agent: VTraceAgent) -> UnrollBatch:
         behaviour=behaviour,
         stack_age=tf.zeros([B], tf.int32),
         core_state=initial_state,
+        policy_version=tf.zeros(FLAGS.shape, tf.int64),
     )
 
 

@@ -39,8 +39,8 @@ _DEFAULTS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
         },
     )
 }
-# Wherever an action is continuous, in place of what stands above. Observations then are measurements of all sizes, and
-# a bonus for entropy would pull actions to the middle of their bounds.
+# Wherever an action is continuous, in place of what stands above: observations then are measurements of all sizes.
+# Tried on InvertedPendulum-v5 and HalfCheetah-v5.
 _CONTINUOUS: Mapping[str, Any] = {"network": {"normalize_observations": True}, "vtrace": {"entropy_cost": 0.0}}
 
 
