@@ -25,7 +25,7 @@ _WARM_UP_BATCHES = 3
 def main() -> None:
     """Measures, prints."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--unrolls", type=int, default=1000, help="unrolls to fill the replay with (default: %(default)s)")
+    parser.add_argument("--unrolls", type=int, default=1000, help="unrolls that fill the replay (default: %(default)s)")
     arguments = parse_arguments(__doc__, parser)
     configure_tensorflow()
     taken_in: list[float] = []
@@ -111,7 +111,11 @@ class _Replay:
         """What inference would answer: actions, behaviour, core state."""
         actions = (np.zeros(NUM_ENVS, np.int64),)
         behaviour = tuple(np.zeros((NUM_ENVS, *leaf.shape), leaf.dtype) for leaf in self._agent.behaviour)
-        return actions, behaviour, tuple(np.zeros((NUM_ENVS, size), np.float32) for size in self._agent.core_state_sizes)
+        return (
+            actions,
+            behaviour,
+            tuple(np.zeros((NUM_ENVS, size), np.float32) for size in self._agent.core_state_sizes),
+        )
 
 
 def copies_per_s(num_bytes: int, seconds: float) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from seedrl_core.codec import FIRST, TickArrays
 from seedrl_core.config import load_settings
 from seedrl_core.errors import CheckpointError, ConfigError
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
@@ -40,15 +41,16 @@ def disturb(run: Run) -> list[np.ndarray]:
     return [variable.numpy() for variable in variables]
 
 
-def test_variables_optimizer_and_counters_are_restored(tmp_path: Path) -> None:
-    """A resumed run has the same network, optimizer state, step, update and episode counters, and recent returns."""
-    run = make_run(tmp_path)
+@pytest.mark.parametrize("normalize", [False, True])
+def test_variables_optimizer_and_counters_are_restored(tmp_path: Path, normalize: bool) -> None:
+    """A resumed run has the same network, statistics of its inputs included, optimizer state, counters and returns."""
+    run = make_run(tmp_path, **{"network.normalize_observations": normalize})
     run.build(SPEC)
     values = disturb(run)
     run.progress.env_steps, run.progress.policy_version = 1234, 56
     run.progress.add_episode(7.5)
     path = run.save_checkpoint()
-    resumed = make_run(tmp_path, resume=True)
+    resumed = make_run(tmp_path, resume=True, **{"network.normalize_observations": normalize})
     machinery = resumed.machinery
     assert machinery is not None
     assert machinery.spec == SPEC
@@ -59,6 +61,25 @@ def test_variables_optimizer_and_counters_are_restored(tmp_path: Path) -> None:
     progress = resumed.progress
     assert (progress.env_steps, progress.policy_version, progress.episodes) == (1234, 56, 1)
     assert (progress.mean_return, resumed.last_checkpoint) == (7.5, path)
+
+
+def test_evaluation_leaves_every_variable_as_the_checkpoint_has_it(tmp_path: Path) -> None:
+    """A serving learner has the statistics of its inputs from training and does not add to them."""
+    run = make_run(tmp_path, **{"network.normalize_observations": True})
+    run.build(SPEC)
+    disturb(run)
+    run.save_checkpoint()
+    served = make_run(tmp_path, mode="serve").machinery
+    assert served is not None and run.machinery is not None
+    slots = served.inference.open(2, greedy=True)
+    for t in range(60):
+        observation = np.full((2, 2), 1e3 * t, np.float32)
+        flags = np.full(2, FIRST if t == 0 else 0, np.uint8)
+        served.inference.run([(slots, TickArrays(t, (observation,), np.zeros(2, np.float32), flags))])
+    trained = run.machinery.agent.network.variables
+    assert sum(not variable.trainable for variable in trained) == 3
+    for variable, expected in zip(served.agent.network.variables, trained, strict=True):
+        np.testing.assert_array_equal(variable, expected)
 
 
 def test_the_last_k_are_kept(tmp_path: Path) -> None:

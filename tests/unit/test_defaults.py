@@ -13,6 +13,11 @@ from seedrl_learner.defaults import resolve
 
 ACTION = TensorSpec("action", np.dtype(np.int64), (), (0,), (3,))
 ATARI = EnvironmentSpec("atari", (TensorSpec("observation", np.dtype(np.uint8), (84, 84)),), (ACTION,), 4, 4)
+CHEETAH = EnvironmentSpec(
+    "cheetah",
+    (TensorSpec("observation", np.dtype(np.float32), (17,)),),
+    (TensorSpec("action", np.dtype(np.float32), (6,), (-1.0,), (1.0,)),),
+)
 CARTPOLE = EnvironmentSpec("cartpole", (TensorSpec("observation", np.dtype(np.float32), (4,)),), (ACTION,))
 
 
@@ -45,6 +50,14 @@ def test_an_agent_finds_nothing_open(agent: str, spec: EnvironmentSpec) -> None:
     assert set(open_fields(resolved)) == {"checkpoint"} | others[agent]
     assert LearnerConfig.model_validate(resolved.model_dump()) == resolved
     make_agent(resolved, spec)
+
+
+def test_images_and_continuous_actions_normalize_observations() -> None:
+    """Atari and HalfCheetah; CartPole sees what the environment gives."""
+    assert resolve(LearnerConfig(), ATARI).network.normalize_observations
+    assert resolve(LearnerConfig(), CHEETAH).network.normalize_observations
+    assert resolve(LearnerConfig(), CHEETAH).vtrace.entropy_cost == 0.0
+    assert not resolve(LearnerConfig(), CARTPOLE).network.normalize_observations
 
 
 def test_r2d2_gets_the_settings_of_its_paper() -> None:
@@ -86,6 +99,7 @@ def test_what_is_set_stays(spec: EnvironmentSpec) -> None:
                 "core_size": 3,
                 "previous_action": True,
                 "previous_reward": True,
+                "normalize_observations": False,
             },
             "optimizer": {"learning_rate": 0.5, "max_gradient_norm": 9.0, "decay": False, "epsilon": 0.25},
             "vtrace": {"trace_lambda": 0.0, "baseline_cost": 0.0, "entropy_cost": 0.0, "reward_clip": 0.0},

@@ -22,14 +22,22 @@ IMAGE = TensorSpec("camera", np.dtype(np.uint8), (40, 36))
 COLOUR = TensorSpec("colour", np.dtype(np.uint8), (36, 40, 3))
 RAM = TensorSpec("ram", np.dtype(np.uint8), (128,))
 ACTION = TensorSpec("action", np.dtype(np.int64), (), (0,), (3,))
-B, S, NUM_ACTIONS = 3, 2, 4
+B, S, NUM_ACTIONS, NUM_FEATURES = 3, 2, 4, 5
 
 
 def make(*leaves: TensorSpec, frame_stack: int = 1, seed: int = 0, dtype: tf.DType = tf.float32, **config: Any) -> Any:
     """A network for observations of `leaves`."""
     settings = NetworkConfig.model_validate({"torso": "mlp", "core_size": 8, "separate_baseline": False} | config)
     spec = EnvironmentSpec("test", leaves, (ACTION,))
-    return ActorCriticNetwork(settings, spec, num_actions=NUM_ACTIONS, frame_stack=frame_stack, dtype=dtype, seed=seed)
+    return ActorCriticNetwork(
+        settings,
+        spec,
+        policy_size=NUM_ACTIONS,
+        action_size=NUM_FEATURES,
+        frame_stack=frame_stack,
+        dtype=dtype,
+        seed=seed,
+    )
 
 
 def run(network: Any, *leaves: TensorSpec, frame_stack: int = 1, **changes: Any) -> NetworkOutput:
@@ -44,7 +52,7 @@ def run(network: Any, *leaves: TensorSpec, frame_stack: int = 1, **changes: Any)
         observation=tuple(observation),
         stack_age=tf.fill([B], frame_stack - 1),
         first=tf.zeros([B, S], tf.bool),
-        previous_action=tf.ones([B, S], tf.int32),
+        previous_action=tf.ones([B, S, NUM_FEATURES]),
         reward=tf.ones([B, S]),
     )
     state = tuple(tf.zeros([B, size]) for size in network.core_state_sizes)
@@ -79,8 +87,8 @@ def test_outputs_are_float32_of_the_right_shape(
     )
     with tf.GradientTape() as tape:
         output = run(network, *leaves, frame_stack=frame_stack)
-        total = tf.reduce_sum(output.logits**2) + tf.reduce_sum(output.baseline)
-    assert (output.logits.shape, output.logits.dtype) == ((B, S, NUM_ACTIONS), tf.float32)
+        total = tf.reduce_sum(output.policy**2) + tf.reduce_sum(output.baseline)
+    assert (output.policy.shape, output.policy.dtype) == ((B, S, NUM_ACTIONS), tf.float32)
     assert (output.baseline.shape, output.baseline.dtype) == ((B, S), tf.float32)
     assert [state.shape for state in output.core_state] == [(B, size) for size in network.core_state_sizes]
     assert None not in tape.gradient(total, network.trainable_variables)
@@ -88,13 +96,13 @@ def test_outputs_are_float32_of_the_right_shape(
 
 def test_first_policy_is_close_to_uniform() -> None:
     """Before training no action is preferred by more than a few percent."""
-    probability = tf.nn.softmax(run(make(VECTOR), VECTOR).logits)
+    probability = tf.nn.softmax(run(make(VECTOR), VECTOR).policy)
     np.testing.assert_allclose(probability, np.full((B, S, NUM_ACTIONS), 1 / NUM_ACTIONS), rtol=0.1)
 
 
 def test_initial_variables_are_a_function_of_the_seed() -> None:
     """The same seed gives the same network, another seed another one."""
-    one, same, other = (run(make(VECTOR, seed=seed), VECTOR).logits for seed in (1, 1, 2))
+    one, same, other = (run(make(VECTOR, seed=seed), VECTOR).policy for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, same)
     assert (one != other).numpy().any()
 
@@ -102,9 +110,9 @@ def test_initial_variables_are_a_function_of_the_seed() -> None:
 def test_previous_action_and_reward_count_except_at_first() -> None:
     """They change the outputs where they are configured, and not at a FIRST."""
     network = make(VECTOR, previous_action=True, previous_reward=True)
-    changes = {"previous_action": tf.fill([B, S], 2), "reward": tf.fill([B, S], 9.0)}
+    changes = {"previous_action": tf.fill([B, S, NUM_FEATURES], 2.0), "reward": tf.fill([B, S], 9.0)}
     first = tf.constant([[True, False]] * B)
-    before, after = (run(network, VECTOR, first=first, **change).logits for change in ({}, changes))
+    before, after = (run(network, VECTOR, first=first, **change).policy for change in ({}, changes))
     np.testing.assert_array_equal(before[:, 0], after[:, 0])
     assert (before[:, 1] != after[:, 1]).numpy().all()
 
@@ -116,10 +124,12 @@ def test_a_torso_for_images_needs_an_image() -> None:
 
 
 def test_images_are_stacked_and_vectors_only_without_images() -> None:
-    """A vector beside a stacked image is not stacked."""
+    """A vector beside a stacked image is not stacked, an action mask never."""
     assert stacked_leaves(EnvironmentSpec("x", (VECTOR, IMAGE), (ACTION,)), 4) == (False, True)
     assert stacked_leaves(EnvironmentSpec("x", (VECTOR,), (ACTION,)), 4) == (True,)
     assert stacked_leaves(EnvironmentSpec("x", (IMAGE,), (ACTION,)), 1) == (False,)
+    mask = TensorSpec("observation/action_mask", np.dtype(np.int8), (4,))
+    assert stacked_leaves(EnvironmentSpec("x", (mask, VECTOR), (ACTION,)), 4) == (False, True)
 
 
 def test_nature_cnn_has_the_published_size() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from seedrl_actor.environments import Step
 from seedrl_actor.episodes import EpisodeCounter
 from seedrl_actor.seeds import environment_seed
-from seedrl_actor.spaces import action_leaves, environment_actions, observation_leaves, write_observation
+from seedrl_actor.spaces import ActionSpace, ObservationSpace
 from seedrl_core import logs
 from seedrl_core.codec import FIRST, LAST, RESTARTED, TERMINATED, TRUNCATED
 from seedrl_core.config import ActorConfig
@@ -40,11 +40,9 @@ class GymVector:
         self._first_env = first_env
         self._clock = clock
         self._envs: list[Any] = [self._make() for _ in range(num_envs)]
-        self._spec = EnvironmentSpec(
-            config.env_id,
-            observation_leaves(self._envs[0].observation_space),
-            action_leaves(self._envs[0].action_space),
-        )
+        self._observations = ObservationSpace(self._envs[0].observation_space)
+        self._actions = ActionSpace(self._envs[0].action_space)
+        self._spec = EnvironmentSpec(config.env_id, self._observations.specs, self._actions.specs)
         self._observation = tuple(np.zeros((num_envs, *leaf.shape), leaf.dtype) for leaf in self._spec.observation)
         self._reward = np.zeros(num_envs, np.float64)
         self._flags = np.zeros(num_envs, np.uint8)
@@ -78,7 +76,7 @@ class GymVector:
 
     def step(self, action: tuple[Array, ...]) -> Step:
         """Steps or resets each environment."""
-        for env, value in enumerate(environment_actions(action)):
+        for env, value in enumerate(self._actions.values(action)):
             if self._ended[env]:
                 self._flags[env] = self._guarded(env, self._begin, None)
             else:
@@ -107,13 +105,13 @@ class GymVector:
         if self._envs[env] is None:
             return self._rebuild(env, None)
         observation, _ = self._envs[env].reset(seed=seed)
-        write_observation(observation, self._spec.observation, self._observation, env)
+        self._observations.write(observation, self._observation, env)
         self._ended[env] = False
         return FIRST
 
     def _advance(self, env: int, action: Any) -> int:
         observation, reward, terminated, truncated, _ = self._envs[env].step(action)
-        write_observation(observation, self._spec.observation, self._observation, env)
+        self._observations.write(observation, self._observation, env)
         if not isinstance(reward, float | int) and np.ndim(reward) != 0:
             raise EnvironmentFailed(f"reward: expected a number, got shape {np.shape(reward)}")
         self._reward[env] = reward

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from seedrl_core.address import Address
@@ -26,6 +26,7 @@ ENV_DELIMITER = "__"
 
 MiB = 1 << 20
 GiB = 1 << 30
+TORSOS = ("mlp", "nature_cnn", "impala_resnet")
 
 
 def _address(value: Any) -> Any:
@@ -35,7 +36,15 @@ def _address(value: Any) -> Any:
         raise ValueError(str(error)) from error
 
 
+def _torso(value: str) -> str:
+    module, colon, function = value.partition(":")
+    if value not in TORSOS and not (colon and module and function.isidentifier()):
+        raise ValueError(f"expected {', '.join(TORSOS)} or package.module:function, got {value!r}")
+    return value
+
+
 AddressText = Annotated[str, BeforeValidator(_address)]
+Torso = Annotated[str, AfterValidator(_torso)]
 Positive = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -97,12 +106,19 @@ class BrokerConfig(_Model):
 class NetworkConfig(_Model):
     """Torso, core and optional inputs of the network."""
 
-    torso: Literal["mlp", "nature_cnn", "impala_resnet"] | None = Field(
-        None, description="None: by the observation space"
+    torso: Torso | None = Field(
+        None,
+        description="mlp, nature_cnn, impala_resnet, or package.module:function for one of your own; None: by the "
+        "observation space",
     )
     mlp_sizes: tuple[Positive, ...] = Field((64, 64), description="hidden units a layer of the mlp torso")
     separate_baseline: bool | None = Field(
         None, description="the baseline has a torso of its own; None: only with the mlp torso"
+    )
+    normalize_observations: bool | None = Field(
+        None,
+        description="subtract running means from images and float leaves, scale the latter to deviation 1; None: with "
+        "images, and where an action is continuous",
     )
     core: Literal["none", "lstm"] | None = Field(None, description="recurrent core; None: lstm for r2d2")
     core_size: Positive | None = Field(None, description="units of the core; None: by agent and observation space")

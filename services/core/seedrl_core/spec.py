@@ -17,6 +17,8 @@ Array = npt.NDArray[Any]
 MAX_LEAVES = 256
 MAX_DIMENSIONS = 8
 MAX_LEAF_ELEMENTS = 1 << 26
+# The observation leaf that says which actions are allowed; below it, one for each leaf of a nested action.
+ACTION_MASK = "observation/action_mask"
 DTYPES = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "int64", "float32", "float64")
 
 
@@ -69,6 +71,17 @@ class TensorSpec:
     def is_integer(self) -> bool:
         """True for integer and bool leaves."""
         return self.dtype.kind in "iub"
+
+    @property
+    def is_action_mask(self) -> bool:
+        """True for observation leaves that tell which actions are allowed."""
+        return self.path == ACTION_MASK or self.path.startswith(f"{ACTION_MASK}/")
+
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        """Low and high of each element, [size] float64 each in C order; infinite where unbounded."""
+        low, high = self.low or (-math.inf,), self.high or (math.inf,)
+        return np.broadcast_to(low, self.size), np.broadcast_to(high, self.size)
 
     def describe(self) -> str:
         """For people, e.g. `observation: uint8 (84, 84)`."""

@@ -41,8 +41,8 @@ def compute_dtype(config: LearnerConfig) -> Literal["float32", "bfloat16"]:
     """The dtype of matrix work; "auto" means bfloat16 for convolutions where the hardware is fast at it."""
     if config.compute_dtype != "auto":
         return config.compute_dtype
-    # An mlp gains nothing, and its inputs would keep only three digits.
-    if config.network.torso == "mlp":
+    # An mlp gains nothing, and its inputs would keep only three digits; a torso of the user's own may be one.
+    if config.network.torso not in ("nature_cnn", "impala_resnet"):
         return "float32"
     return "bfloat16" if _has_fast_bfloat16() else "float32"
 

@@ -97,4 +97,5 @@ class Trainer:
         gradients = tape.gradient(loss.total, variables)
         metrics = loss.metrics | self._optimization.apply(gradients, fraction)
         # The updates that `apply` lays out come first: a tf.function keeps the order of changes to variables.
-        return metrics | self._agent.after_update(self._optimization.updates.read_value()), loss.priority
+        metrics |= self._agent.after_update(batch, self._optimization.updates.read_value())
+        return metrics, loss.priority

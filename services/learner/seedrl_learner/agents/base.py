@@ -64,8 +64,11 @@ class Agent(Protocol):
     def loss(self, batch: UnrollBatch) -> Loss:
         """The loss of a batch of unrolls, with gradients to the network's variables."""
 
-    def after_update(self, updates: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Follows the `updates`-th (int64 scalar, from 1) change of the network's variables; returns scalar metrics."""
+    def after_update(self, batch: UnrollBatch, updates: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Follows the `updates`-th (int64 scalar, from 1) change of the network's variables, which `batch` led to.
+
+        Returns scalar metrics.
+        """
 
 
 @runtime_checkable

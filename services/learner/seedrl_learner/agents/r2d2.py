@@ -34,7 +34,9 @@ class R2D2Agent:
         assert config.r2d2.burn_in is not None, "configuration not resolved"
         assert config.r2d2.target_update_period is not None, "configuration not resolved"
         self.config = config
+        assert config.unroll_length is not None, "configuration not resolved"
         self._burn_in = config.r2d2.burn_in
+        self._unroll_length = config.unroll_length
         self._target_update_period = config.r2d2.target_update_period
         self._actions = DiscreteActions.of(spec, config.agent)
         self.network, self._target = (
@@ -94,8 +96,9 @@ class R2D2Agent:
         }
         return Loss(total, metrics, self._priority(td_error, valid))
 
-    def after_update(self, updates: tf.Tensor) -> dict[str, tf.Tensor]:
+    def after_update(self, batch: UnrollBatch, updates: tf.Tensor) -> dict[str, tf.Tensor]:
         """Every `target_update_period` updates the target network becomes a copy of the network."""
+        self.network.observe(network_inputs.newest_steps(batch, self._unroll_length))
         lag = updates % self._target_update_period
 
         def copy() -> tf.Tensor:

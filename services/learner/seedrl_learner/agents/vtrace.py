@@ -10,7 +10,7 @@ import tensorflow as tf
 from seedrl_core.config import LearnerConfig
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
 from seedrl_learner.agents import inputs as network_inputs
-from seedrl_learner.agents.actions import DiscreteActions
+from seedrl_learner.agents.actions import ActionSpace
 from seedrl_learner.agents.base import Loss
 from seedrl_learner.batch import StepInput, StepOutput, UnrollBatch, time_major
 from seedrl_learner.compute import compute_dtype
@@ -27,14 +27,18 @@ class VTraceAgent:
     def __init__(self, config: LearnerConfig, spec: EnvironmentSpec) -> None:
         """Takes a resolved configuration. Raises ConfigError when it cannot handle the spaces."""
         assert config.frame_stack is not None, "configuration not resolved"
+        assert config.unroll_length is not None, "configuration not resolved"
         assert config.vtrace.reward_clip is not None, "configuration not resolved"
         self.config = config
+        self._unroll_length = config.unroll_length
         self._reward_clip = config.vtrace.reward_clip
-        self._actions = DiscreteActions.of(spec, config.agent)
+        self._actions = ActionSpace(spec)
+        self._policy = self._actions.distribution
         self.network = ActorCriticNetwork(
             config.network,
             spec,
-            num_actions=self._actions.num_actions,
+            policy_size=self._policy.num_parameters,
+            action_size=self._actions.num_features,
             frame_stack=config.frame_stack,
             dtype=tf.as_dtype(compute_dtype(config)),
             seed=config.seed,
@@ -42,36 +46,40 @@ class VTraceAgent:
         self.stacked = self.network.stacked
         self.core_state_sizes = self.network.core_state_sizes
         self.behaviour: tuple[TensorSpec, ...] = (
-            TensorSpec("logits", np.dtype(np.float32), (self._actions.num_actions,)),
+            TensorSpec("policy", np.dtype(np.float32), (self._policy.num_parameters,)),
+            *self._actions.stored,
         )
         self.training_state: Mapping[str, tf.Module] = {}
 
     def act(
         self, inputs: StepInput, core_state: tuple[tf.Tensor, ...], greedy: tf.Tensor, seed: tf.Tensor
     ) -> StepOutput:
-        """See Agent. The behaviour policy is known by its logits."""
-        output = self.network(
-            network_inputs.of_step(inputs, self.stacked, self._actions, self._reward_clip), core_state
-        )
-        logits = output.logits[:, 0]
-        sampled = tf.random.stateless_categorical(logits, 1, seed, dtype=tf.int32)[:, 0]
-        index = tf.where(greedy, tf.argmax(logits, axis=-1, output_type=tf.int32), sampled)
-        return StepOutput(self._actions.from_index(index), (logits,), output.core_state)
+        """See Agent. The behaviour policy is known by the parameters of its distribution."""
+        step = network_inputs.of_step(inputs, self.stacked, self._actions, self._reward_clip)
+        output = self.network(step, core_state)
+        policy = self._actions.mask(output.policy, step.observation)[:, 0]
+        best, drawn = self._policy.mode(policy), self._policy.sample(policy, seed)
+        sampled = tuple(tf.where(greedy[:, tf.newaxis], *each) for each in zip(best, drawn, strict=True))
+        behaviour = (policy, *self._actions.stored_of(sampled))
+        return StepOutput(self._actions.values(sampled), behaviour, output.core_state)
 
     def unroll(self, batch: UnrollBatch) -> NetworkOutput:
-        """The target policy and baseline at all T + 1 steps of a batch."""
-        return self.network(network_inputs.of_unrolls(batch, self._actions, self._reward_clip), batch.core_state)
+        """The target policy, masked, and the baseline at all T + 1 steps of a batch."""
+        inputs = network_inputs.of_unrolls(batch, self._actions, self._reward_clip)
+        output = self.network(inputs, batch.core_state)
+        return output._replace(policy=self._actions.mask(output.policy, batch.observation))
 
     def loss(self, batch: UnrollBatch) -> Loss:
         """Policy gradient + baseline_cost * baseline - entropy_cost * entropy + kl_cost * KL(behaviour || target)."""
         config = self.config.vtrace
         output = self.unroll(batch)
-        logits, value = time_major(output.logits)[:-1], time_major(output.baseline)
-        behaviour_logits = time_major(batch.behaviour[0])[:-1]
-        action = time_major(self._actions.to_index(batch.action))[:-1]
+        policy, value = time_major(output.policy)[:-1], time_major(output.baseline)
+        behaviour = time_major(batch.behaviour[0])[:-1]
+        sampled = tuple(time_major(x)[:-1] for x in self._actions.sampled(batch.action, batch.behaviour[1:]))
         reward = time_major(network_inputs.clip_reward(batch.reward, self._reward_clip))[1:]
         discount, valid = time_major(batch.discount(config.discount)), time_major(batch.valid)
-        rho = tf.exp(losses.log_prob(logits, action) - losses.log_prob(behaviour_logits, action))
+        log_prob = self._policy.log_prob(policy, sampled)
+        rho = tf.exp(log_prob - self._policy.log_prob(behaviour, sampled))
         assert config.trace_lambda is not None and config.baseline_cost is not None, "configuration not resolved"
         targets = vtrace(
             rho=rho,
@@ -84,10 +92,10 @@ class VTraceAgent:
             clip_c=config.clip_c,
             clip_pg_rho=config.clip_pg_rho,
         )
-        policy_loss = losses.policy_gradient_loss(logits, action, targets.pg_advantage, valid)
+        policy_loss = losses.policy_gradient_loss(log_prob, targets.pg_advantage, valid)
         baseline_loss = losses.baseline_loss(value[:-1], targets.vs, valid)
-        entropy = losses.masked_mean(losses.entropy(logits), valid)
-        kl = losses.masked_mean(losses.kl_divergence(behaviour_logits, logits), valid)
+        entropy = losses.masked_mean(self._policy.entropy(policy), valid)
+        kl = losses.masked_mean(self._policy.kl_divergence(behaviour, policy), valid)
         total = policy_loss + config.baseline_cost * baseline_loss - config.entropy_cost * entropy + config.kl_cost * kl
         metrics = {
             "loss/total": total,
@@ -102,6 +110,7 @@ class VTraceAgent:
         }
         return Loss(total, metrics)
 
-    def after_update(self, updates: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Nothing follows an update."""
+    def after_update(self, batch: UnrollBatch, updates: tf.Tensor) -> dict[str, tf.Tensor]:
+        """New observations enter the running statistics."""
+        self.network.observe(network_inputs.newest_steps(batch, self._unroll_length))
         return {}

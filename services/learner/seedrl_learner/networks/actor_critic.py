@@ -16,9 +16,9 @@ from seedrl_learner.networks.trunk import NetworkInput, Trunk
 
 
 class NetworkOutput(NamedTuple):
-    """Policy logits [B, S, A] and baseline V(obs_t) [B, S], float32, and the core state after the last step."""
+    """Parameters of the policy [B, S, P], baseline V(obs_t) [B, S], float32, and the core state after the last step."""
 
-    logits: tf.Tensor
+    policy: tf.Tensor
     baseline: tf.Tensor
     core_state: CoreState
 
@@ -31,27 +31,46 @@ class ActorCriticNetwork(tf.Module):
         config: NetworkConfig,
         spec: EnvironmentSpec,
         *,
-        num_actions: int,
+        policy_size: int,
+        action_size: int,
         frame_stack: int,
         dtype: tf.DType,
         seed: int,
     ) -> None:
-        """Creates all variables; `dtype` is the compute dtype. Raises ConfigError when spec and torso do not fit."""
+        """Creates all variables.
+
+        Args:
+          config: resolved.
+          spec: the environment's spaces.
+          policy_size: P, parameters of the policy's distribution.
+          action_size: F, features of a previous action.
+          frame_stack: K.
+          dtype: the compute dtype.
+          seed: of the initial values.
+
+        Raises:
+          ConfigError: spec and torso do not fit.
+        """
         super().__init__()
         rng = np.random.default_rng(seed)
-        self._trunk = Trunk(config, spec, num_actions=num_actions, frame_stack=frame_stack, rng=rng, dtype=dtype)
+        self._trunk = Trunk(config, spec, action_size=action_size, frame_stack=frame_stack, rng=rng, dtype=dtype)
         self._baseline_encoder = Encoder(config, spec, frame_stack, rng, dtype) if config.separate_baseline else None
         self.stacked = self._trunk.stacked
         self.core_state_sizes = self._trunk.core_state_sizes
-        # Small logits: the first policy is close to uniform. In float32: three digits are too few for values.
-        self._policy = Dense(self._trunk.output_size, num_actions, rng, tf.float32, 0.01)
+        # Small parameters: the first policy is close to uniform. In float32: three digits are too few for values.
+        self._policy = Dense(self._trunk.output_size, policy_size, rng, tf.float32, 0.01)
         self._baseline = Dense(self._baseline_size(), 1, rng, tf.float32, 1.0)
 
     def __call__(self, inputs: NetworkInput, core_state: CoreState) -> NetworkOutput:
         """Runs S steps from `core_state` ([B, size] float32 each); S must be known when tracing."""
+        inputs = self._trunk.normalize(inputs)
         x, core_state = self._trunk(inputs, core_state)
         baseline = self._baseline(self._baseline_features(x, inputs))[:, :, 0]
         return NetworkOutput(self._policy(x), baseline, core_state)
+
+    def observe(self, observation: tuple[tf.Tensor, ...]) -> None:
+        """See Trunk."""
+        self._trunk.observe(observation)
 
     def _baseline_size(self) -> int:
         if self._baseline_encoder is None:

@@ -38,7 +38,7 @@ class DuelingNetwork(tf.Module):
         super().__init__()
         assert config.head_size is not None, "configuration not resolved"
         rng = np.random.default_rng(seed)
-        self._trunk = Trunk(config, spec, num_actions=num_actions, frame_stack=frame_stack, rng=rng, dtype=dtype)
+        self._trunk = Trunk(config, spec, action_size=num_actions, frame_stack=frame_stack, rng=rng, dtype=dtype)
         self.stacked = self._trunk.stacked
         self.core_state_sizes = self._trunk.core_state_sizes
         features, hidden = self._trunk.output_size, config.head_size
@@ -50,9 +50,13 @@ class DuelingNetwork(tf.Module):
 
     def __call__(self, inputs: NetworkInput, core_state: CoreState) -> QOutput:
         """Runs S steps from `core_state` ([B, size] float32 each); S must be known when tracing."""
-        x, core_state = self._trunk(inputs, core_state)
+        x, core_state = self._trunk(self._trunk.normalize(inputs), core_state)
         for_value, for_advantage = tf.split(tf.nn.relu(self._hidden(x)), 2, axis=-1)
         advantage = self._advantage(for_advantage)
         return QOutput(
             self._value(for_value) + advantage - tf.reduce_mean(advantage, axis=-1, keepdims=True), core_state
         )
+
+    def observe(self, observation: tuple[tf.Tensor, ...]) -> None:
+        """See Trunk."""
+        self._trunk.observe(observation)

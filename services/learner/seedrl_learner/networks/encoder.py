@@ -1,8 +1,10 @@
-"""The encoder: all leaves of an observation -> one vector of features a step."""
+"""Encoders: all leaves of an observation -> one vector of features a step."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -11,9 +13,12 @@ from seedrl_core.config import NetworkConfig
 from seedrl_core.errors import ConfigError
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
 from seedrl_learner.networks.frame_stack import stack_frames
-from seedrl_learner.networks.torsos import PIXEL_SCALE, ImpalaResnet, Mlp, NatureCnn
+from seedrl_learner.networks.leaves import leaf_layer
+from seedrl_learner.networks.torsos import ImpalaResnet, Mlp, NatureCnn
+from seedrl_learner.networks.user_torso import build_user_torso
 
 MIN_IMAGE_SIZE = 36
+JOINT_SIZE = 256
 _IMAGE_TORSOS = {"nature_cnn": NatureCnn, "impala_resnet": ImpalaResnet}
 
 
@@ -23,41 +28,46 @@ def is_image(leaf: TensorSpec) -> bool:
 
 
 def stacked_leaves(spec: EnvironmentSpec, frame_stack: int) -> tuple[bool, ...]:
-    """Which observation leaves are stacked: the images, or all leaves where none is an image."""
+    """Which observation leaves are stacked: the images, or all leaves where none is an image. Masks never are."""
     images = [is_image(leaf) for leaf in spec.observation]
-    return tuple(frame_stack > 1 and (image or not any(images)) for image in images)
+    return tuple(
+        frame_stack > 1 and not leaf.is_action_mask and (image or not any(images))
+        for leaf, image in zip(spec.observation, images, strict=True)
+    )
+
+
+class Torso(Protocol):
+    """A torso for all leaves: rows [rows, *shape] of each, frames stacked, to features [rows, output_size]."""
+
+    output_size: int
+
+    def __call__(self, leaves: tuple[tf.Tensor, ...]) -> tf.Tensor:
+        """See Torso."""
 
 
 class Encoder(tf.Module):
-    """The mlp takes all leaves, flat. A convolutional torso takes one image; the other leaves join its features."""
+    """Stacks frames and runs the torso on all steps at once, as rows of one batch."""
 
     def __init__(
         self, config: NetworkConfig, spec: EnvironmentSpec, frame_stack: int, rng: np.random.Generator, dtype: tf.DType
     ) -> None:
-        """Raises ConfigError when a convolutional torso is asked for and there is no image."""
+        """Raises ConfigError when the torso does not fit the observation."""
         super().__init__()
+        assert config.torso is not None, "configuration not resolved"
         self.stacked = stacked_leaves(spec, frame_stack)
-        self._torsos: list[Any] = []
-        for leaf, stacked in zip(spec.observation, self.stacked, strict=True):
-            depth = frame_stack if stacked else 1
-            if config.torso in _IMAGE_TORSOS and is_image(leaf):
-                channels = depth * (leaf.shape[2] if len(leaf.shape) == 3 else 1)
-                self._torsos.append(_IMAGE_TORSOS[config.torso]((leaf.shape[0], leaf.shape[1], channels), rng, dtype))
-            else:
-                self._torsos.append(_Flat(leaf, depth, dtype))
-        if config.torso in _IMAGE_TORSOS and all(isinstance(torso, _Flat) for torso in self._torsos):
-            got = ", ".join(leaf.describe() for leaf in spec.observation)
-            raise ConfigError(
-                f"learner.network.torso: {config.torso} expects a uint8 image of at least {MIN_IMAGE_SIZE} x "
-                f"{MIN_IMAGE_SIZE}, got {got}"
-            )
-        self.output_size: int = sum(torso.output_size for torso in self._torsos)
-        self._mlp = Mlp(self.output_size, config.mlp_sizes, rng, dtype) if config.torso == "mlp" else None
-        if self._mlp is not None:
-            self.output_size = self._mlp.output_size
+        self._leaves = leaves = tuple(
+            _as_seen(leaf, frame_stack if stacked else 1)
+            for leaf, stacked in zip(spec.observation, self.stacked, strict=True)
+        )
+        self._torso: Torso
+        if ":" in config.torso:
+            self._torso = build_user_torso(config.torso, leaves, int(rng.integers(1 << 31)))
+        else:
+            self._torso = MixedTorso(config, leaves, rng, dtype)
+        self.output_size = self._torso.output_size
 
     def __call__(self, observation: tuple[tf.Tensor, ...], first: tf.Tensor, stack_age: tf.Tensor) -> tf.Tensor:
-        """Features of S steps, all of them rows of one batch for the torsos.
+        """Features of S steps.
 
         Args:
           observation: leaf [B, S, *shape]; a stacked leaf [B, K-1+S, *shape].
@@ -65,27 +75,80 @@ class Encoder(tf.Module):
           stack_age: [B] int32, see `stack_frames`.
 
         Returns:
-          [B, S, output_size] in the compute dtype.
+          [B, S, output_size].
         """
-        parts = []
-        for leaf, stacked, torso in zip(observation, self.stacked, self._torsos, strict=True):
-            steps = stack_frames(leaf, first, stack_age) if stacked else leaf
-            parts.append(torso(tf.reshape(steps, [-1, *torso.input_shape])))
-        rows = tf.concat(parts, axis=-1) if len(parts) > 1 else parts[0]
-        if self._mlp is not None:
-            rows = self._mlp(rows)
-        return tf.reshape(rows, [-1, first.shape[1], self.output_size])
+        rows = []
+        for values, stacked, leaf in zip(observation, self.stacked, self._leaves, strict=True):
+            steps = stack_frames(values, first, stack_age) if stacked else values
+            rows.append(tf.cast(tf.reshape(steps, [-1, *leaf.shape]), leaf.dtype.name))
+        return tf.reshape(self._torso(tuple(rows)), [-1, first.shape[1], self.output_size])
 
 
-class _Flat(tf.Module):
-    """No torso: a leaf as numbers; bytes are scaled to 0..1."""
+class MixedTorso(tf.Module):
+    """Each image through a convolutional torso, all other leaves together through an mlp, then what there is of both.
 
-    def __init__(self, leaf: TensorSpec, depth: int, dtype: tf.DType) -> None:
+    A layer over several parts lets them interact also without a recurrent core. With `torso` mlp, images are numbers.
+    """
+
+    def __init__(
+        self, config: NetworkConfig, leaves: Sequence[TensorSpec], rng: np.random.Generator, dtype: tf.DType
+    ) -> None:
+        """`leaves` with their frames stacked. Raises ConfigError when `torso` needs an image and there is none."""
         super().__init__()
-        self.output_size = leaf.size * depth
-        self.input_shape = (self.output_size,)
-        self._dtype = dtype
-        self._scale = PIXEL_SCALE if leaf.dtype.name == "uint8" else 1.0
+        convolutional = _IMAGE_TORSOS.get(config.torso or "")
+        self._is_image = tuple(convolutional is not None and is_image(leaf) for leaf in leaves)
+        if convolutional is not None and not any(self._is_image):
+            got = ", ".join(leaf.describe() for leaf in leaves)
+            raise ConfigError(
+                f"learner.network.torso: {config.torso} expects a uint8 image of at least {MIN_IMAGE_SIZE} x "
+                f"{MIN_IMAGE_SIZE}, got {got}"
+            )
+        self._layers: list[Any] = [
+            convolutional(_image_shape(leaf), rng, dtype) if convolutional and image else leaf_layer(leaf, rng, dtype)
+            for leaf, image in zip(leaves, self._is_image, strict=True)
+        ]
+        images, others = self._separate([layer.output_size for layer in self._layers])
+        self._mlp = Mlp(sum(others), config.mlp_sizes, rng, dtype) if others else None
+        parts = images if self._mlp is None else [*images, self._mlp.output_size]
+        self._joint = Mlp(sum(parts), (JOINT_SIZE,), rng, dtype) if len(parts) > 1 else None
+        self.output_size: int = sum(parts) if self._joint is None else self._joint.output_size
 
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.cast(tf.cast(x, tf.float32) * self._scale, self._dtype)
+    def __call__(self, leaves: tuple[tf.Tensor, ...]) -> tf.Tensor:
+        """[rows, *shape] each -> [rows, output_size] in the compute dtype."""
+        images, others = self._separate(
+            [layer(tf.reshape(x, [-1, *layer.input_shape])) for x, layer in zip(leaves, self._layers, strict=True)]
+        )
+        parts = images if self._mlp is None else [*images, self._mlp(_concatenate(others))]
+        features = _concatenate(parts)
+        return features if self._joint is None else self._joint(features)
+
+    def _separate(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
+        """What belongs to images, and what to other leaves."""
+        pairs = list(zip(values, self._is_image, strict=True))
+        return [value for value, image in pairs if image], [value for value, image in pairs if not image]
+
+
+def _as_seen(leaf: TensorSpec, frame_stack: int) -> TensorSpec:
+    """The leaf as a torso gets it: stacked as by `stack_frames`, floats as float32."""
+    if leaf.dtype.kind == "f":
+        leaf = replace(leaf, dtype=np.dtype(np.float32))
+    if frame_stack == 1:
+        return leaf
+    has_channels = len(leaf.shape) in (1, 3)
+    pixels, channels = (leaf.shape[:-1], leaf.shape[-1]) if has_channels else (leaf.shape, 1)
+
+    def tile(bound: tuple[float, ...]) -> tuple[float, ...]:
+        if len(bound) <= 1:
+            return bound
+        return tuple(np.tile(np.reshape(bound, (-1, channels)), (1, frame_stack)).reshape(-1).tolist())
+
+    return replace(leaf, shape=(*pixels, frame_stack * channels), low=tile(leaf.low), high=tile(leaf.high))
+
+
+def _image_shape(leaf: TensorSpec) -> tuple[int, int, int]:
+    """Height, width, channels."""
+    return leaf.shape[0], leaf.shape[1], leaf.shape[2] if len(leaf.shape) == 3 else 1
+
+
+def _concatenate(parts: list[tf.Tensor]) -> tf.Tensor:
+    return tf.concat(parts, axis=-1) if len(parts) > 1 else parts[0]

@@ -1,0 +1,72 @@
+"""Running mean and variance of observations: float leaves enter the network with mean 0 and deviation 1.
+
+The statistics belong to the policy, like a trained variable: they change with a training update and at no other time.
+So inference and training of one policy version see the same inputs, what is older is corrected by importance ratios as
+any policy lag, and without training (in evaluation) they stay as the checkpoint has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from seedrl_core.spec import TensorSpec
+
+_LIMIT = 10.0
+_EPSILON = 1e-8
+
+
+class Normalizer(tf.Module):
+    """Statistics of each element of the float leaves, over all that `update` was given. Other leaves pass as they are.
+
+    Counts and sums are float64: in float32 the mean would stop moving after some ten million steps.
+    """
+
+    def __init__(self, leaves: Sequence[TensorSpec]) -> None:
+        """`leaves` of the observation."""
+        super().__init__()
+        self._leaves = [_Statistics(leaf.shape) if leaf.dtype.kind == "f" else None for leaf in leaves]
+
+    def __call__(self, observation: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
+        """Leaves [..., *shape]; normalized ones come back as float32 within +-10."""
+        return tuple(
+            leaf if statistics is None else statistics.normalize(leaf)
+            for leaf, statistics in zip(observation, self._leaves, strict=True)
+        )
+
+    def update(self, observation: tuple[tf.Tensor, ...]) -> None:
+        """Takes in leaves [..., *shape] with new observations, each of the same weight."""
+        for leaf, statistics in zip(observation, self._leaves, strict=True):
+            if statistics is not None:
+                statistics.update(leaf)
+
+
+class _Statistics(tf.Module):
+    """Count, mean and sum of squared deviations of one leaf's elements."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self._rank = len(shape)
+        self._count = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+        self._mean = tf.Variable(tf.zeros(shape, tf.float64), trainable=False)
+        self._squares = tf.Variable(tf.zeros(shape, tf.float64), trainable=False)
+
+    def normalize(self, x: tf.Tensor) -> tf.Tensor:
+        variance = tf.where(self._count > 0, self._squares / tf.maximum(self._count, 1.0), 1.0)
+        scale = tf.math.rsqrt(tf.cast(variance, tf.float32) + _EPSILON)
+        centred = tf.cast(x, tf.float32) - tf.cast(self._mean, tf.float32)
+        return tf.clip_by_value(centred * scale, -_LIMIT, _LIMIT)
+
+    def update(self, x: tf.Tensor) -> None:
+        """Joins the statistics of two samples (Chan, Golub & LeVeque, 1979)."""
+        axes = list(range(x.shape.rank - self._rank))
+        values = tf.cast(x, tf.float64)
+        count = tf.cast(tf.size(values) / tf.size(self._mean), tf.float64)
+        mean = tf.reduce_mean(values, axis=axes)
+        squares = tf.reduce_sum(tf.square(values - mean), axis=axes)
+        total = self._count + count
+        difference = mean - self._mean
+        self._squares.assign_add(squares + tf.square(difference) * self._count * count / total)
+        self._mean.assign_add(difference * count / total)
+        self._count.assign(total)

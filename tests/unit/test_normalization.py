@@ -1,0 +1,67 @@
+"""Running statistics of observations against NumPy over all that was seen."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from seedrl_core.spec import TensorSpec
+from seedrl_learner.networks.normalization import Normalizer
+
+LEAVES = (
+    TensorSpec("a", np.dtype(np.float32), (3,)),
+    TensorSpec("b", np.dtype(np.uint8), (2,)),
+    TensorSpec("c", np.dtype(np.float64), ()),
+)
+
+
+def observe(batches: int) -> tuple[Normalizer, list[np.ndarray]]:
+    """A normalizer after some batches [2, 5], and all that it has seen of the first leaf."""
+    rng = np.random.default_rng(0)
+    normalizer, seen = Normalizer(LEAVES), []
+    for i in range(batches):
+        vector = (rng.normal(size=(2, 5, 3)) * [1, 10, 0.01] + [1000, i, 0]).astype(np.float32)
+        seen.append(vector.reshape(-1, 3))
+        normalizer.update(
+            (tf.constant(vector), tf.zeros([2, 5, 2], tf.uint8), tf.fill([2, 5], tf.constant(7.0, tf.float64)))
+        )
+    return normalizer, seen
+
+
+def test_statistics_are_those_of_everything_seen() -> None:
+    """After several batches of different means the result is (x - mean) / deviation over all of them."""
+    normalizer, seen = observe(20)
+    everything = np.concatenate(seen).astype(np.float64)
+    x = everything[:4].astype(np.float32)
+    got = normalizer((tf.constant(x), tf.zeros([4, 2], tf.uint8), tf.zeros([4], tf.float64)))
+    np.testing.assert_allclose(got[0], (x - everything.mean(0)) / everything.std(0), rtol=1e-3, atol=1e-3)
+
+
+def test_only_floats_are_normalized() -> None:
+    """Integer leaves pass as they are; a float leaf of any size comes back as float32."""
+    normalizer, _ = observe(1)
+    x = (tf.zeros([1, 3]), tf.constant([[7, 200]], tf.uint8), tf.constant([7.0], tf.float64))
+    got = normalizer(x)
+    np.testing.assert_array_equal(got[1], x[1])
+    assert [leaf.dtype for leaf in got] == [tf.float32, tf.uint8, tf.float32]
+
+
+def test_outliers_and_constants_are_bounded() -> None:
+    """What lies far out, also of an element that never varied, is cut at +-10; the constant itself is 0."""
+    normalizer, _ = observe(3)
+    _, _, got = normalizer((tf.zeros([2, 3]), tf.zeros([2, 2], tf.uint8), tf.constant([7.0, -1e30], tf.float64)))
+    np.testing.assert_allclose(got, [0.0, -10.0])
+
+
+def test_before_anything_was_seen_observations_pass() -> None:
+    """The first policy acts on raw values."""
+    x = tf.constant([[1.0, -2.0, 3.0]])
+    got = Normalizer(LEAVES)((x, tf.zeros([1, 2], tf.uint8), tf.zeros([1], tf.float64)))
+    np.testing.assert_allclose(got[0], x, rtol=1e-6)
+
+
+def test_statistics_are_variables_that_are_not_trained() -> None:
+    """So checkpoints keep them and no gradient changes them."""
+    normalizer, _ = observe(1)
+    assert len(normalizer.variables) == 6
+    assert not normalizer.trainable_variables
