@@ -1,4 +1,4 @@
-"""Replay of Atari sequences: unrolls a second taken in and sampled, beside copying memory, and the memory that one takes."""
+"""Replay of Atari sequences: unrolls a second taken in and sampled beside copying memory, and the memory of one."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_a_box_action_never_leaves_its_bounds() -> None:
 def test_what_was_sampled_is_known_from_values_and_storage() -> None:
     """Integers tell it themselves; of a Box the value before the squashing is stored."""
     actions = space(*ALL)
-    assert [(item.name, item.shape) for item in actions.stored] == [("action/d/sampled", (2,))]
+    assert [(item.path, item.shape) for item in actions.stored] == [("action/d/sampled", (2,))]
     sampled = sample(actions)
     stored = actions.stored_of(sampled)
     for one, other in zip(actions.sampled(actions.values(sampled), stored), sampled, strict=True):
@@ -134,5 +134,5 @@ def test_actions_that_cannot_be_handled_are_refused(leaf: TensorSpec, message: s
 @pytest.mark.parametrize("leaves", [(BOX,), (MULTI,), (DISCRETE, BINARY)])
 def test_value_based_agents_take_one_discrete_action(leaves: tuple[TensorSpec, ...]) -> None:
     """Other action spaces are an error that says what was expected and what was got."""
-    with pytest.raises(ConfigError, match=r"expected one integer of shape \(\), got action/"):
+    with pytest.raises(ConfigError, match=r"agent r2d2 expects one integer of shape \(\), got action/"):
         DiscreteActions.of(EnvironmentSpec("test", (STATE,), leaves), "r2d2")

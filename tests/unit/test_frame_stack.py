@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from seedrl_learner.networks.frame_stack import stack_frames
+from seedrl_learner.networks.frame_stack import stack_frames, to_blocks
 
 B, S = 5, 6
 FIRST = np.array(
@@ -42,6 +42,28 @@ def test_stacks_hold_the_newest_frames_of_the_episode(depth: int, shape: tuple[i
     expected = np.array([[join(stack) for stack in row] for row in oracle(frames, depth)])
     got = stack_frames(tf.constant(frames, tf.int32), tf.constant(FIRST), tf.constant(np.minimum(STACK_AGE, depth - 1)))
     np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 8])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_blocks_hold_their_pixels_row_by_row(channels: int, dtype: type) -> None:
+    """Against a loop, with a border that fills no block and leading dimensions of any number."""
+    image = np.arange(2 * 3 * 9 * 14 * channels).reshape(2, 3, 9, 14, channels).astype(dtype)
+    got = to_blocks(tf.constant(image), 4)
+    assert got.shape == (2, 3, 2, 3, 16 * channels)
+    for y in range(2):
+        for x in range(3):
+            block = image[:, :, 4 * y : 4 * y + 4, 4 * x : 4 * x + 4].reshape(2, 3, -1)
+            np.testing.assert_array_equal(got[:, :, y, x], block)
+
+
+@pytest.mark.parametrize("channels", [3, 8, 16])
+def test_stacks_of_bytes_are_those_of_numbers(channels: int) -> None:
+    """Moved as words or one by one, bytes end up where other dtypes do."""
+    frames = np.random.default_rng(0).integers(0, 256, (B, 3 + S, 2, 3, channels), np.uint8)
+    first, age = tf.constant(FIRST), tf.constant(STACK_AGE)
+    as_numbers = stack_frames(tf.constant(frames.astype(np.int32)), first, age)
+    np.testing.assert_array_equal(stack_frames(tf.constant(frames), first, age), as_numbers)
 
 
 def test_a_window_for_inference_gives_the_same_stacks_as_the_unroll() -> None:

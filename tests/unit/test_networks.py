@@ -14,6 +14,7 @@ from seedrl_core.spec import EnvironmentSpec, TensorSpec
 from seedrl_learner.networks.actor_critic import ActorCriticNetwork, NetworkInput, NetworkOutput
 from seedrl_learner.networks.cores import Lstm
 from seedrl_learner.networks.encoder import stacked_leaves
+from seedrl_learner.networks.frame_stack import to_blocks
 from seedrl_learner.networks.layers import Conv, Dense, orthogonal
 from seedrl_learner.networks.torsos import ImpalaResnet, NatureCnn
 
@@ -134,8 +135,19 @@ def test_images_are_stacked_and_vectors_only_without_images() -> None:
 
 def test_nature_cnn_has_the_published_size() -> None:
     """32 8x8/4, 64 4x4/2, 64 3x3/1 and 512 units on 84 x 84 x 4: 1,684,128 numbers."""
-    torso = NatureCnn((84, 84, 4), np.random.default_rng(0), tf.float32)
+    torso = NatureCnn((21, 21, 64), np.random.default_rng(0), tf.float32)
     assert sum(int(tf.size(v)) for v in torso.trainable_variables) == 1_684_128
+
+
+def test_a_convolution_on_blocks_is_the_strided_one_on_the_image() -> None:
+    """2 x 2, stride 1 on blocks of 4 x 4 equals 8 x 8, stride 4 on the image; the image need not divide evenly."""
+    rng = np.random.default_rng(0)
+    kernel = rng.normal(size=(8, 8, 3, 5)).astype(np.float32)
+    image = rng.integers(0, 256, (2, 39, 41, 3), np.uint8)
+    expected = tf.nn.conv2d(tf.cast(image, tf.float32), kernel, 4, "VALID")
+    on_blocks = kernel.reshape(2, 4, 2, 4, 3, 5).transpose(0, 2, 1, 3, 4, 5).reshape(2, 2, 48, 5)
+    got = tf.nn.conv2d(tf.cast(to_blocks(tf.constant(image), 4), tf.float32), on_blocks, 1, "VALID")
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-2)
 
 
 def test_impala_resnet_has_fifteen_convolutions() -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
-from seedrl_core.spec import TensorSpec
-from seedrl_learner.networks.normalization import Normalizer
+from seedrl_core.config import NetworkConfig
+from seedrl_core.spec import EnvironmentSpec, TensorSpec
+from seedrl_learner.networks.encoder import Encoder
+from seedrl_learner.networks.normalization import ImageMean, Normalizer
+
+ACTION = TensorSpec("action", np.dtype(np.int64), (), (0,), (3,))
 
 LEAVES = (
     TensorSpec("a", np.dtype(np.float32), (3,)),
@@ -65,3 +70,35 @@ def test_statistics_are_variables_that_are_not_trained() -> None:
     normalizer, _ = observe(1)
     assert len(normalizer.variables) == 6
     assert not normalizer.trainable_variables
+
+
+def test_the_mean_image_is_that_of_all_frames_for_each_frame_of_a_stack() -> None:
+    """Over updates of one size, of every fourth step; both frames of a stack get the same mean."""
+    rng = np.random.default_rng(0)
+    batches = [rng.integers(0, 256, (3, 8, 5, 4, 2), np.uint8) for _ in range(3)]
+    image_mean = ImageMean((5, 4, 4))
+    np.testing.assert_array_equal(image_mean(), np.zeros((5, 4, 4)))
+    for batch in batches:
+        image_mean.update(tf.constant(batch))
+    expected = np.concatenate(batches)[:, ::4].astype(np.float64).mean(axis=(0, 1))
+    np.testing.assert_allclose(image_mean(), np.concatenate([expected, expected], axis=-1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("torso", ["nature_cnn", "impala_resnet"])
+def test_networks_see_images_without_their_mean(torso: str) -> None:
+    """Adding one picture to all images changes nothing once it has entered the mean; before, it does."""
+    spec = EnvironmentSpec("test", (TensorSpec("camera", np.dtype(np.uint8), (36, 40)),), (ACTION,))
+    config = NetworkConfig.model_validate({"torso": torso, "core_size": 8, "normalize_observations": True})
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 100, (4, 8, 36, 40), np.uint8)
+    picture = rng.integers(0, 100, (36, 40), np.uint8)
+    outputs = []
+    for observed in (images, images + picture):
+        encoder = Encoder(config, spec, 1, np.random.default_rng(1), tf.float32)
+        first, age = tf.zeros([4, 8], tf.bool), tf.zeros([4], tf.int32)
+        before = encoder((tf.constant(observed),), first, age)
+        encoder.observe((tf.constant(observed),))
+        outputs.append((before, encoder((tf.constant(observed),), first, age)))
+    (before, after), (before_with_picture, after_with_picture) = outputs
+    np.testing.assert_allclose(after_with_picture, after, rtol=1e-3, atol=1e-3)
+    assert np.abs(before_with_picture - before).max() > 0.05

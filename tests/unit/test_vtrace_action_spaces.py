@@ -141,7 +141,7 @@ def test_statistics_change_the_policy_only_after_an_update() -> None:
     before = agent.unroll(batch).policy
     agent.loss(batch)
     np.testing.assert_array_equal(agent.unroll(batch).policy, before)
-    agent.after_update(batch)
+    agent.after_update(batch, tf.constant(1, tf.int64))
     assert (agent.unroll(batch).policy != before).numpy().any()
     seen = batch.observation[0].numpy()[:, 1:].reshape(-1, 3)
     normalized = agent.network._normalizer(batch.observation)[0].numpy()[:, 1:].reshape(-1, 3)

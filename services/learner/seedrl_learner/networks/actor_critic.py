@@ -71,6 +71,8 @@ class ActorCriticNetwork(tf.Module):
     def observe(self, observation: tuple[tf.Tensor, ...]) -> None:
         """See Trunk."""
         self._trunk.observe(observation)
+        if self._baseline_encoder is not None:
+            self._baseline_encoder.observe(observation)
 
     def _baseline_size(self) -> int:
         if self._baseline_encoder is None:

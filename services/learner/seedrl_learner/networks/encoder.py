@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -12,14 +13,14 @@ import tensorflow as tf
 from seedrl_core.config import NetworkConfig
 from seedrl_core.errors import ConfigError
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
-from seedrl_learner.networks.frame_stack import stack_frames
+from seedrl_learner.networks.frame_stack import stack_frames, to_blocks
 from seedrl_learner.networks.leaves import leaf_layer
 from seedrl_learner.networks.torsos import ImpalaResnet, Mlp, NatureCnn
 from seedrl_learner.networks.user_torso import build_user_torso
 
 MIN_IMAGE_SIZE = 36
 JOINT_SIZE = 256
-_IMAGE_TORSOS = {"nature_cnn": NatureCnn, "impala_resnet": ImpalaResnet}
+_IMAGE_TORSOS: dict[str, type[NatureCnn | ImpalaResnet]] = {"nature_cnn": NatureCnn, "impala_resnet": ImpalaResnet}
 
 
 def is_image(leaf: TensorSpec) -> bool:
@@ -55,15 +56,19 @@ class Encoder(tf.Module):
         super().__init__()
         assert config.torso is not None, "configuration not resolved"
         self.stacked = stacked_leaves(spec, frame_stack)
+        convolutional = _IMAGE_TORSOS.get(config.torso)
+        self._images = tuple(convolutional is not None and is_image(leaf) for leaf in spec.observation)
+        self._block = convolutional.BLOCK if convolutional else 1
+        self._centres = bool(config.normalize_observations) and any(self._images)
         self._leaves = leaves = tuple(
-            _as_seen(leaf, frame_stack if stacked else 1)
-            for leaf, stacked in zip(spec.observation, self.stacked, strict=True)
+            _as_seen(_in_blocks(leaf, self._block) if image else leaf, frame_stack if stacked else 1)
+            for leaf, image, stacked in zip(spec.observation, self._images, self.stacked, strict=True)
         )
         self._torso: Torso
         if ":" in config.torso:
             self._torso = build_user_torso(config.torso, leaves, int(rng.integers(1 << 31)))
         else:
-            self._torso = MixedTorso(config, leaves, rng, dtype)
+            self._torso = MixedTorso(config, leaves, self._images, rng, dtype)
         self.output_size = self._torso.output_size
 
     def __call__(self, observation: tuple[tf.Tensor, ...], first: tf.Tensor, stack_age: tf.Tensor) -> tf.Tensor:
@@ -78,10 +83,24 @@ class Encoder(tf.Module):
           [B, S, output_size].
         """
         rows = []
-        for values, stacked, leaf in zip(observation, self.stacked, self._leaves, strict=True):
-            steps = stack_frames(values, first, stack_age) if stacked else values
+        for values, image, stacked, leaf in zip(observation, self._images, self.stacked, self._leaves, strict=True):
+            # Each frame once, before it stands in several stacks.
+            frames = self._frames(values) if image else values
+            steps = stack_frames(frames, first, stack_age) if stacked else frames
             rows.append(tf.cast(tf.reshape(steps, [-1, *leaf.shape]), leaf.dtype.name))
         return tf.reshape(self._torso(tuple(rows)), [-1, first.shape[1], self.output_size])
+
+    def observe(self, observation: tuple[tf.Tensor, ...]) -> None:
+        """Takes new observations, leaves [B, steps, *shape], into the mean images where they are configured."""
+        if self._centres:
+            assert isinstance(self._torso, MixedTorso)
+            self._torso.observe(
+                [self._frames(leaf) if image else None for leaf, image in zip(observation, self._images, strict=True)]
+            )
+
+    def _frames(self, image: tf.Tensor) -> tf.Tensor:
+        """[B, steps, height, width] or with channels, in the torso's blocks."""
+        return to_blocks(image[..., tf.newaxis] if image.shape.rank == 4 else image, self._block)
 
 
 class MixedTorso(tf.Module):
@@ -91,12 +110,21 @@ class MixedTorso(tf.Module):
     """
 
     def __init__(
-        self, config: NetworkConfig, leaves: Sequence[TensorSpec], rng: np.random.Generator, dtype: tf.DType
+        self,
+        config: NetworkConfig,
+        leaves: Sequence[TensorSpec],
+        images: Sequence[bool],
+        rng: np.random.Generator,
+        dtype: tf.DType,
     ) -> None:
-        """`leaves` with their frames stacked. Raises ConfigError when `torso` needs an image and there is none."""
+        """`leaves` as the torso's layers take them; `images` are those for a convolutional torso.
+
+        Raises:
+          ConfigError: `torso` needs an image and there is none.
+        """
         super().__init__()
         convolutional = _IMAGE_TORSOS.get(config.torso or "")
-        self._is_image = tuple(convolutional is not None and is_image(leaf) for leaf in leaves)
+        self._is_image = images
         if convolutional is not None and not any(self._is_image):
             got = ", ".join(leaf.describe() for leaf in leaves)
             raise ConfigError(
@@ -122,6 +150,12 @@ class MixedTorso(tf.Module):
         features = _concatenate(parts)
         return features if self._joint is None else self._joint(features)
 
+    def observe(self, frames: Sequence[tf.Tensor | None]) -> None:
+        """Takes new frames [..., height, width, channels] of each image into the means of its torso."""
+        for layer, leaf in zip(self._layers, frames, strict=True):
+            if leaf is not None:
+                layer.observe(leaf)
+
     def _separate(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
         """What belongs to images, and what to other leaves."""
         pairs = list(zip(values, self._is_image, strict=True))
@@ -145,9 +179,16 @@ def _as_seen(leaf: TensorSpec, frame_stack: int) -> TensorSpec:
     return replace(leaf, shape=(*pixels, frame_stack * channels), low=tile(leaf.low), high=tile(leaf.high))
 
 
-def _image_shape(leaf: TensorSpec) -> tuple[int, int, int]:
-    """Height, width, channels."""
-    return leaf.shape[0], leaf.shape[1], leaf.shape[2] if len(leaf.shape) == 3 else 1
+def _in_blocks(image: TensorSpec, block: int) -> TensorSpec:
+    """An image as `to_blocks` makes it."""
+    height, width, *channels = image.shape
+    shape = (height // block, width // block, block * block * math.prod(channels))
+    return replace(image, shape=shape, low=(), high=())
+
+
+def _image_shape(blocks: TensorSpec) -> tuple[int, int, int]:
+    height, width, channels = blocks.shape
+    return height, width, channels
 
 
 def _concatenate(parts: list[tf.Tensor]) -> tf.Tensor:

@@ -64,8 +64,15 @@ class Conv(tf.Module):
         self.kernel = tf.Variable(orthogonal(rng, (size, size, inputs, outputs), scale), name="kernel")
         self.bias = tf.Variable(tf.zeros([outputs]), name="bias")
 
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        """[rows, height, width, inputs] -> [rows, height', width', outputs] in the compute dtype."""
+    def __call__(self, x: tf.Tensor, minus: tf.Tensor | None = None) -> tf.Tensor:
+        """[rows, height, width, inputs] -> [rows, height', width', outputs] in the compute dtype.
+
+        With `minus` [height, width, inputs], x - minus is convolved, at the price of one more row.
+        """
         kernel = tf.cast(self.kernel * self._input_scale, self._dtype)
-        product = tf.nn.conv2d(tf.cast(x, self._dtype), kernel, self._stride, self._padding)
+
+        def convolve(rows: tf.Tensor) -> tf.Tensor:
+            return tf.nn.conv2d(tf.cast(rows, self._dtype), kernel, self._stride, self._padding)
+
+        product = convolve(x) if minus is None else convolve(x) - convolve(minus[tf.newaxis])
         return tf.nn.bias_add(product, tf.cast(self.bias, self._dtype))

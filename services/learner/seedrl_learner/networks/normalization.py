@@ -1,4 +1,4 @@
-"""Running mean and variance of observations: float leaves enter the network with mean 0 and deviation 1.
+"""Running statistics of observations: float leaves enter the network with mean 0 and deviation 1, images with mean 0.
 
 The statistics belong to the policy, like a trained variable: they change with a training update and at no other time.
 So inference and training of one policy version see the same inputs, what is older is corrected by importance ratios as
@@ -70,3 +70,31 @@ class _Statistics(tf.Module):
         self._squares.assign_add(squares + tf.square(difference) * self._count * count / total)
         self._mean.assign_add(difference * count / total)
         self._count.assign(total)
+
+
+class ImageMean(tf.Module):
+    """The mean of each pixel over all frames that `update` was given, 0 before; the same for each frame of a stack.
+
+    What stands still in all images, most of many games, would otherwise make features that are nearly constant: the
+    weights behind them then have to find small differences of large numbers.
+    """
+
+    # Successive frames are alike: each n-th is enough.
+    _EVERY = 4
+
+    def __init__(self, image: tuple[int, int, int]) -> None:
+        """`image` is (height, width, channels) of a stack of frames."""
+        super().__init__()
+        self._mean = tf.Variable(tf.zeros(image), trainable=False)
+        self._updates = tf.Variable(0.0, trainable=False)
+
+    def __call__(self) -> tf.Tensor:
+        """[height, width, channels] float32."""
+        return self._mean.read_value()
+
+    def update(self, frames: tf.Tensor) -> None:
+        """Takes in frames [B, steps, height, width, channels of a frame]."""
+        depth = self._mean.shape[-1] // frames.shape[-1]
+        mean = tf.reduce_mean(tf.cast(frames[:, :: self._EVERY], tf.float32), axis=[0, 1])
+        self._updates.assign_add(1.0)
+        self._mean.assign_add((tf.tile(mean, [1, 1, depth]) - self._mean) / self._updates)

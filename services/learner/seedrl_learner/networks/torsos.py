@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from seedrl_learner.networks.layers import RELU_SCALE, Conv, Dense
+from seedrl_learner.networks.normalization import ImageMean
 
 PIXEL_SCALE = 1.0 / 255.0
 
@@ -31,34 +32,51 @@ class Mlp(tf.Module):
 
 
 class NatureCnn(tf.Module):
-    """The three convolutions of DQN (Mnih et al., Nature 2015) and a layer of 512 units, for uint8 images."""
+    """The three convolutions of DQN (Mnih et al., Nature 2015) and a layer of 512 units, for uint8 images.
+
+    The first convolution, 8 x 8 with stride 4, is one of 2 x 2 with stride 1 on blocks of 4 x 4 pixels: the same
+    function of the same number of weights, but with many input channels, which is what processors are fast at.
+
+    Attributes:
+      BLOCK: height and width of the blocks, see `to_blocks`.
+    """
+
+    BLOCK = 4
 
     def __init__(self, image: tuple[int, int, int], rng: np.random.Generator, dtype: tf.DType) -> None:
-        """`image` is (height, width, channels), at least 36 x 36."""
+        """`image` is (height, width, channels) in blocks, at least 9 x 9."""
         super().__init__()
         self.input_shape = image
         self.output_size = 512
+        self._mean = ImageMean(image)
         height, width, channels = image
         self._convs = [
-            Conv(channels, 32, 8, 4, "VALID", rng, dtype, input_scale=PIXEL_SCALE),
+            Conv(channels, 32, 2, 1, "VALID", rng, dtype, input_scale=PIXEL_SCALE),
             Conv(32, 64, 4, 2, "VALID", rng, dtype),
             Conv(64, 64, 3, 1, "VALID", rng, dtype),
         ]
-        for size, stride in ((8, 4), (4, 2), (3, 1)):
+        for size, stride in ((2, 1), (4, 2), (3, 1)):
             height, width = (height - size) // stride + 1, (width - size) // stride + 1
         self._flat_size = height * width * 64
         self._dense = Dense(self._flat_size, self.output_size, rng, dtype, RELU_SCALE)
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         """[rows, height, width, channels] uint8 -> [rows, output_size]."""
-        for conv in self._convs:
+        first, *others = self._convs
+        x = tf.nn.relu(first(x, self._mean()))
+        for conv in others:
             x = tf.nn.relu(conv(x))
         return tf.nn.relu(self._dense(tf.reshape(x, [-1, self._flat_size])))
+
+    def observe(self, frames: tf.Tensor) -> None:
+        """See ImageMean."""
+        self._mean.update(frames)
 
 
 class ImpalaResnet(tf.Module):
     """The 15-layer residual network of IMPALA (arXiv 1802.01561, figure 3, right), for uint8 images."""
 
+    BLOCK = 1
     _CHANNELS = (16, 32, 32)
 
     def __init__(self, image: tuple[int, int, int], rng: np.random.Generator, dtype: tf.DType) -> None:
@@ -66,6 +84,7 @@ class ImpalaResnet(tf.Module):
         super().__init__()
         self.input_shape = image
         self.output_size = 256
+        self._mean = ImageMean(image)
         height, width, before = image
         self._sections = []
         for i, channels in enumerate(self._CHANNELS):
@@ -76,9 +95,15 @@ class ImpalaResnet(tf.Module):
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         """[rows, height, width, channels] uint8 -> [rows, output_size]."""
-        for section in self._sections:
+        first, *others = self._sections
+        x = first(x, self._mean())
+        for section in others:
             x = section(x)
         return tf.nn.relu(self._dense(tf.reshape(tf.nn.relu(x), [-1, self._flat_size])))
+
+    def observe(self, frames: tf.Tensor) -> None:
+        """See ImageMean."""
+        self._mean.update(frames)
 
 
 class _ResnetSection(tf.Module):
@@ -93,8 +118,8 @@ class _ResnetSection(tf.Module):
             [Conv(channels, channels, 3, 1, "SAME", rng, dtype, scale=1.0) for _ in range(2)] for _ in range(2)
         ]
 
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        x = tf.nn.max_pool2d(self._conv(x), 3, 2, "SAME")
+    def __call__(self, x: tf.Tensor, minus: tf.Tensor | None = None) -> tf.Tensor:
+        x = tf.nn.max_pool2d(self._conv(x, minus), 3, 2, "SAME")
         for inner, outer in self._blocks:
             x += outer(tf.nn.relu(inner(tf.nn.relu(x))))
         return x

@@ -102,9 +102,10 @@ class Trunk(tf.Module):
         return inputs._replace(observation=self._normalizer(inputs.observation))
 
     def observe(self, observation: tuple[tf.Tensor, ...]) -> None:
-        """Takes new observations, leaves [..., *shape], into the running statistics where they are configured."""
+        """Takes new observations, leaves [B, steps, *shape], into the running statistics where they are configured."""
         if self._normalizer is not None:
             self._normalizer.update(observation)
+        self._encoder.observe(observation)
 
     def _with_previous(self, features: tf.Tensor, inputs: NetworkInput) -> tf.Tensor:
         """Appends a_{t-1} and reward_t, zeros at FIRST, where configured."""
