@@ -1,6 +1,6 @@
 """How much training and replay slow inference: the latency of an inference batch with and without them, in one process.
 
-Atari observations, R2D2 with its defaults, the learner's own inference, replay and training; no service, no environment.
+Atari observations, R2D2 with its defaults, the learner's own inference, replay and training; no services.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def test_previous_action_and_reward_count_except_at_first() -> None:
 
 def test_a_torso_for_images_needs_an_image() -> None:
     """The error names what is expected and the leaves there are."""
-    with pytest.raises(ConfigError, match=r"nature_cnn expects a uint8 image .* got state: float64 \(5,\)"):
+    with pytest.raises(ConfigError, match=r"nature_cnn expects a uint8 image .* got state: float32 \(5,\)"):
         make(VECTOR, torso="nature_cnn")
 
 
