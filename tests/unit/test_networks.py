@@ -13,6 +13,7 @@ from seedrl_core.errors import ConfigError
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
 from seedrl_learner.networks.actor_critic import ActorCriticNetwork, NetworkInput, NetworkOutput
 from seedrl_learner.networks.cores import Lstm
+from seedrl_learner.networks.dueling import DuelingNetwork
 from seedrl_learner.networks.encoder import stacked_leaves
 from seedrl_learner.networks.frame_stack import to_blocks
 from seedrl_learner.networks.layers import Conv, Dense, orthogonal
@@ -215,3 +216,30 @@ def test_lstm_agrees_with_its_equations_and_resets() -> None:
         np.testing.assert_allclose(output[:, t], hidden, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(state[0], hidden, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(state[1], cell, rtol=1e-4, atol=1e-6)
+
+
+def make_dueling(core: str = "lstm") -> DuelingNetwork:
+    """A Q network for VECTOR."""
+    config = NetworkConfig.model_validate(
+        {"torso": "mlp", "core": core, "core_size": 8, "head_size": 6, "previous_action": True, "previous_reward": True}
+    )
+    spec = EnvironmentSpec("test", (VECTOR,), (ACTION,))
+    return DuelingNetwork(config, spec, num_actions=NUM_ACTIONS, frame_stack=1, dtype=tf.float32, seed=0)
+
+
+@pytest.mark.parametrize("core", ["none", "lstm"])
+def test_duelling_heads_give_a_value_and_centred_advantages(core: str) -> None:
+    """Q = V + A - mean A: the same shift of all advantages changes nothing, one of the value shifts every action."""
+    network = make_dueling(core)
+    with tf.GradientTape() as tape:
+        q = run(network, VECTOR).q
+    assert (q.shape, q.dtype) == ((B, S, NUM_ACTIONS), tf.float32)
+    assert all(gradient is not None for gradient in tape.gradient(q, network.trainable_variables))
+    (advantage_bias,) = [v for v in network.trainable_variables if v.shape == [NUM_ACTIONS]]
+    (value_bias,) = [v for v in network.trainable_variables if v.shape == [1]]
+    advantage_bias.assign_add(tf.fill([NUM_ACTIONS], 5.0))
+    np.testing.assert_allclose(run(network, VECTOR).q, q, atol=1e-5)
+    advantage_bias.assign_add([4.0, 0.0, 0.0, 0.0])
+    np.testing.assert_allclose(run(network, VECTOR).q - q, np.broadcast_to([3.0, -1, -1, -1], q.shape), atol=1e-5)
+    value_bias.assign_add([2.0])
+    np.testing.assert_allclose(run(network, VECTOR).q - q, np.broadcast_to([5.0, 1, 1, 1], q.shape), atol=1e-5)
