@@ -33,7 +33,17 @@ def _address(value: Any) -> Any:
         raise ValueError(str(error)) from error
 
 
+def _metrics_address(value: Any) -> Any:
+    if not value:
+        return ""
+    text = _address(value)
+    if Address.parse(text).path:
+        raise ValueError(f"expected host:port or nothing, got {value!r}")
+    return text
+
+
 AddressText = Annotated[str, BeforeValidator(_address)]
+MetricsAddressText = Annotated[str, BeforeValidator(_metrics_address)]
 Positive = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -74,6 +84,7 @@ class ActorConfig(_Model):
     peer_timeout_s: Seconds = Field(300.0, description="give up when broker or learner are away this long, seconds")
     env_timeout_s: Seconds = Field(60.0, description="warn, with the stack, about a step that takes this long, seconds")
     env_restarts: int = Field(10, ge=0, description="times an environment that raises is built anew before giving up")
+    metrics_listen: MetricsAddressText = Field("", description="host:port where Prometheus reads metrics; empty: off")
     atari: AtariConfig = AtariConfig()
 
 
@@ -90,6 +101,7 @@ class BrokerConfig(_Model):
     max_message_bytes: Positive = Field(64 * MiB, description="largest message accepted, bytes")
     waiting_interval_s: Seconds = Field(3.0, description="period of signs of life to a waiting client, seconds")
     drain_grace_s: Seconds = Field(5.0, description="time for sessions to part when stopping, seconds")
+    metrics_listen: MetricsAddressText = Field("", description="host:port where Prometheus reads metrics; empty: off")
 
 
 class NetworkConfig(_Model):
@@ -186,6 +198,7 @@ class LearnerConfig(_Model):
     log_every_s: Seconds = Field(5.0, description="period of metrics, seconds")
     tensorboard: bool = Field(True, description="write TensorBoard events under run_dir")
     drain_grace_s: Seconds = Field(10.0, description="time to finish in-flight work when stopping, seconds")
+    metrics_listen: MetricsAddressText = Field("", description="host:port where Prometheus reads metrics; empty: off")
 
 
 class Settings(BaseSettings):
