@@ -15,7 +15,7 @@ from seedrl_actor.environment_thread import EnvironmentThread
 from seedrl_actor.episodes import EpisodeQuota
 from seedrl_actor.stepping_metrics import SteppingMetrics
 from seedrl_client import Session
-from seedrl_core import logs
+from seedrl_core import logs, supervisor
 from seedrl_core.codec import Episode
 from seedrl_core.config import ActorConfig
 from seedrl_core.errors import ConfigError, RunFinished
@@ -100,6 +100,7 @@ async def _run_session(
     quota = EpisodeQuota(config.episodes, share.num_envs, share.first_env, num_all_envs)
     try:
         spec = await thread.build()
+        supervisor.notify("READY=1")
         async with Session(
             config.broker,
             spec,

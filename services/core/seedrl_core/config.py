@@ -167,6 +167,9 @@ class LearnerConfig(_Model):
     resume: bool = Field(
         False, description="continue from the newest checkpoint of run_dir; an error when there is none"
     )
+    resume_or_start: bool = Field(
+        False, description="continue from the newest checkpoint of run_dir, if any; for services that are restarted"
+    )
     checkpoint: Path | None = Field(None, description="start from this checkpoint; an error when it is not one")
     seed: int = Field(0, ge=0, description="seed of initial variables and action sampling")
     total_env_steps: int = Field(0, ge=0, description="finish after this many environment steps; 0: never")
