@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from local_runs import started, until
 from metrics_page import log_lines, page, samples
 
 pytestmark = pytest.mark.integration
 
+DEPLOY = Path(__file__).parents[2] / "deploy"
 SERVICES = ("learner", "broker", "actor")
 
 
@@ -56,3 +60,34 @@ def test_a_session_is_followed_through_all_logs(run_dir):
     assert len(opened["learner"]) == 2
     assert opened["actor"] == opened["learner"]
     assert opened["broker"] == opened["learner"]
+
+
+def test_every_panel_and_alert_asks_for_a_metric_that_exists(run_dir):
+    """Dashboard and alerts name no metric that the services do not export, and each has some to ask for."""
+    exported = {name for service in SERVICES for name in samples(page(log(run_dir, service)))} | {"up"}
+    dashboard = json.loads((DEPLOY / "grafana/seedrl.json").read_text())
+    alerts = yaml.safe_load((DEPLOY / "prometheus/alerts.yml").read_text())
+    asked = {
+        f"panel {panel['title']}": target["expr"]
+        for panel in dashboard["panels"]
+        for target in panel.get("targets", ())
+    } | {f"alert {rule['alert']}": rule["expr"] for group in alerts["groups"] for rule in group["rules"]}
+    adapter = yaml.safe_load((DEPLOY / "kubernetes/prometheus-adapter.yaml").read_text())
+    asked |= {f"autoscaler {rule['name']['as']}": rule["seriesQuery"] for rule in adapter["rules"]["external"]}
+    assert len(asked) > 20
+    for what, expression in asked.items():
+        names = set(re.findall(r"\b(?:seedrl_\w+|process_\w+|up)\b", expression))
+        assert names, what
+        assert names <= exported, f"{what}: {names - exported}"
+
+
+def test_operations_page_explains_every_metric(run_dir):
+    """docs/operations.md has each metric that is exported, and no other."""
+    exported = set()
+    for service in SERVICES:
+        exported |= {name for name in samples(page(log(run_dir, service))) if name.startswith("seedrl_")}
+    families = {re.sub(r"_(sum|count)$", "", name) for name in exported}
+    documented = set(
+        re.findall(r"^\| `(seedrl_\w+)`", (DEPLOY.parent / "docs/operations.md").read_text(), re.MULTILINE)
+    )
+    assert documented == families

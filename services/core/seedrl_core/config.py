@@ -75,6 +75,9 @@ class ActorConfig(_Model):
     sessions: Positive = Field(2, description="sessions they are split over; one steps while another waits")
     actor_id: str = Field("", description="name in logs and metrics; empty: host name and index")
     actor_index: int = Field(0, ge=0, description="number of this actor; separates its seeds from other actors'")
+    seed_by_host: bool = Field(
+        False, description="separate seeds by the host's name, not by actor_index; for replicas with the same settings"
+    )
     seed: int = Field(0, ge=0, description="base of every environment's seed")
     role: Literal["train", "eval"] = Field("train", description="train, or eval: greedy and not trained on")
     episodes: int = Field(

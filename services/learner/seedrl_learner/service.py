@@ -72,6 +72,8 @@ class LearnerService:
         self.built = asyncio.Event()
         if run.machinery is not None:
             self._announce(run.machinery, asyncio.get_running_loop())
+        with run.metrics.busy("inference/blocked_share"):
+            pass  # a share of 0 is in sight from the start
         self._executor = ThreadPoolExecutor(1, "inference")
         self._open_links: dict[bytes, tuple[Link, int]] = {}
         self._last_replies: OrderedDict[bytes, LastReply] = OrderedDict()
