@@ -58,9 +58,9 @@ def test_runs_that_differ_in_seeds_share_a_band(tmp_path: Path) -> None:
     steep = run(tmp_path / "b", [20.0, 40.0], learner__seed=2, actor__seed=2, learner__total_env_steps=9)
     other = run(tmp_path / "c", [5.0, 6.0], learner__optimizer__learning_rate=0.01)
     groups = grouped([read_curve(path) for path in (flat, other, steep)])
-    assert [group.label for group in groups] == ["learning_rate=default (2 runs)", "learning_rate=0.01"]
+    assert [group.label for group in groups] == ["defaults (2 runs)", "learning_rate=0.01"]
     grid, mean, low, high = groups[0].band(Against.ENV_STEPS)
-    assert (grid[0], grid[-1]) == (0.001, 0.002)
+    assert (grid[0], grid[-1]) == (1000, 2000)
     np.testing.assert_allclose([mean[0], low[0], high[0]], [15, 10, 20])
     np.testing.assert_allclose([mean[-1], low[-1], high[-1]], [30, 20, 40])
 
@@ -69,7 +69,7 @@ def test_a_band_spans_only_where_all_runs_have_been(tmp_path: Path) -> None:
     """A shorter run ends the band: beyond it a mean over fewer runs would jump."""
     paths = [run(tmp_path / "a", [1.0, 2.0, 3.0]), run(tmp_path / "b", [1.0, 2.0], learner__seed=1)]
     (group,) = grouped([read_curve(path) for path in paths])
-    assert group.band(Against.ENV_STEPS)[0][-1] == 0.002
+    assert group.band(Against.ENV_STEPS)[0][-1] == 2000
     assert group.label == "CartPole-v1 (2 runs)"
 
 

@@ -52,8 +52,8 @@ class Curve:
     returns: Floats
 
     def axis(self, against: Against) -> Floats:
-        """Horizontal values: millions of env steps, or minutes."""
-        return self.env_steps / 1e6 if against is Against.ENV_STEPS else self.wall_s / 60
+        """Horizontal values: env steps, or minutes."""
+        return self.env_steps if against is Against.ENV_STEPS else self.wall_s / 60
 
 
 @dataclass(frozen=True)
@@ -130,28 +130,31 @@ def draw(groups: Sequence[Group], against: Against, out: Path) -> None:
         raise ConfigError(f"--out: expected a file that ends with .png or .svg, got {out}")
     try:
         from matplotlib.figure import Figure
+        from matplotlib.ticker import EngFormatter
     except ImportError as error:
         raise ConfigError("`seedrl plot` needs matplotlib: pip install 'seedrl[plot]'") from error
     panels = [Against.ENV_STEPS, Against.WALL_TIME] if against is Against.BOTH else [against]
-    figure = Figure(figsize=(5.5 * len(panels), 4), layout="constrained")
-    for number, (panel, axes) in enumerate(zip(panels, figure.subplots(1, len(panels), squeeze=False)[0], strict=True)):
+    figure = Figure(figsize=(5.5 * len(panels), 4 + 0.2 * len(groups)), layout="constrained")
+    rows = figure.subplots(1, len(panels), squeeze=False, sharey=True)
+    for panel, axes in zip(panels, rows[0], strict=True):
         for group in groups:
             horizontal, mean, low, high = group.band(panel)
             (line,) = axes.plot(horizontal, mean, label=group.label)
             if len(group.curves) > 1:
                 axes.fill_between(horizontal, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
-        axes.set_xlabel("env steps, millions" if panel is Against.ENV_STEPS else "wall time, minutes")
+        if panel is Against.ENV_STEPS:
+            axes.xaxis.set_major_formatter(EngFormatter())
+        axes.set_xlabel("env steps" if panel is Against.ENV_STEPS else "wall time, minutes")
         axes.grid(alpha=0.3)
-        if number == 0:
-            axes.set_ylabel("mean return, last 100 episodes")
-            axes.legend(fontsize="small")
+    rows[0][0].set_ylabel("mean return, last 100 episodes")
+    figure.legend(*rows[0][0].get_legend_handles_labels(), loc="outside lower center", fontsize="small")
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=120)
 
 
 def _label(settings: dict[str, str], differing: Sequence[str], members: Sequence[Curve]) -> str:
-    told = [f"{key.rsplit('.', 1)[-1]}={settings.get(key, 'default')}" for key in differing]
-    label = ", ".join(told) or settings.get("actor.env_id") or members[0].name
+    told = [f"{key.rsplit('.', 1)[-1]}={settings[key]}" for key in differing if key in settings]
+    label = ", ".join(told) or ("defaults" if differing else settings.get("actor.env_id", members[0].name))
     return f"{label} ({len(members)} runs)" if len(members) > 1 else label
 
 
