@@ -93,6 +93,10 @@ def test_kubernetes_resources_are_valid(monkeypatch: pytest.MonkeyPatch) -> None
         "PodDisruptionBudget",
         "NetworkPolicy",
     }
+    (scaler,) = (resource for resource in base if resource["kind"] == "HorizontalPodAutoscaler")
+    adapter = yaml.safe_load((DEPLOY / "kubernetes/prometheus-adapter.yaml").read_text())
+    asked = [metric["external"]["metric"]["name"] for metric in scaler["spec"]["metrics"]]
+    assert asked == [rule["name"]["as"] for rule in adapter["rules"]["external"]]
     for resource in resources(DEPLOY / "kubernetes/overlays/atari"):
         for container in containers(resource):
             check_settings(monkeypatch, {variable["name"]: variable["value"] for variable in container["env"]})
