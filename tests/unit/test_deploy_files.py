@@ -132,11 +132,13 @@ def test_the_overlay_renders_to_valid_resources() -> None:
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
-@pytest.mark.parametrize(("what", "file"), [("rules", "alerts.yml"), ("config", "prometheus.yml")])
-def test_prometheus_accepts_its_files(what: str, file: str) -> None:
-    """Prometheus' own tool finds no fault."""
+@pytest.mark.parametrize(
+    "command", ["check rules alerts.yml", "check config prometheus.yml", "test rules alerts_test.yml"]
+)
+def test_prometheus_accepts_its_files(command: str) -> None:
+    """Prometheus' own tool finds no fault, and alerts fire when they should and not before."""
     done = subprocess.run(
-        ["promtool", "check", what, DEPLOY / "prometheus" / file], capture_output=True, text=True, check=False
+        ["promtool", *command.split()], cwd=DEPLOY / "prometheus", capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -13,7 +13,7 @@ from seedrl_core.errors import AddressInUse, ConfigError
 from seedrl_core.exporter import Readings, ServiceCollector, exported
 from seedrl_core.metrics import Metrics
 
-READINGS = Readings({"sessions": 3, "batch_fill": 0.5, "train/loss": -1.5, "mean": float("nan")}, {"run": 'a"b'})
+READINGS = Readings({"sessions": 3, "batch_fill": 0.5, "train/loss": -1.5, "loss/total": float("nan")}, {"run": 'a"b'})
 
 
 async def scrape(port: int | None) -> list[str]:
@@ -27,7 +27,7 @@ async def scrape(port: int | None) -> list[str]:
 
 
 async def test_names_and_units_are_those_of_prometheus() -> None:
-    """Durations are summaries in seconds, counts and busy time counters, the rest gauges; NaN is left out."""
+    """Durations are summaries in seconds, counts and busy time counters, the rest gauges; NaN stays NaN."""
     now = [0.0]
     metrics = Metrics(lambda: now[0])
     metrics.count("env_steps_per_s", 7)
@@ -47,6 +47,7 @@ async def test_names_and_units_are_those_of_prometheus() -> None:
         "seedrl_learner_inference_step_seconds_count 2.0",
         "seedrl_learner_inference_step_seconds_sum 0.5",
         'seedrl_learner_info{run="a\\"b"} 1.0',
+        "seedrl_learner_loss NaN",
         "seedrl_learner_sessions 3.0",
         "seedrl_learner_train_loss -1.5",
     ]

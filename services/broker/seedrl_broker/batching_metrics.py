@@ -46,6 +46,11 @@ class BatchingMetrics:
         """Everything since the broker began."""
         return self._metrics.totals()
 
+    @property
+    def known(self) -> dict[str, float]:
+        """The newest value of each number that a closed window has had."""
+        return self._metrics.known | self.values
+
     def close_window(self) -> dict[str, float]:
         """Ends the window, keeps its values and returns them."""
         self.values = self._metrics.collect() | {"queue_wait_max_ms": _MS * self._longest_wait_s}

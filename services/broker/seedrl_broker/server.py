@@ -98,7 +98,7 @@ def _readings(service: BrokerService) -> Readings:
         "longest_wait_ms": 1000.0 * service.longest_wait_s(),
         "learner_connected": service.learner_ready,
     }
-    return Readings(service.metrics.values | state, {"run": service.run_id})
+    return Readings(service.metrics.known | state, {"run": service.run_id})
 
 
 async def _until_failure(servicer: InferenceServicer) -> None:

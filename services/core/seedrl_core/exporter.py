@@ -8,7 +8,6 @@ summary `seedrl_learner_inference_step_seconds`, `env_steps_per_s` the counter `
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -40,7 +39,8 @@ class Readings:
     """What a service is like now.
 
     Attributes:
-      gauges: numbers by name; those of which `Totals` has a sum as well are left out of what is exported.
+      gauges: numbers by name, the newest known, so that none disappears for a while.
+        Those of which `Totals` has a sum as well are left out of what is exported.
       info: words, such as the run's name; they become the labels of `seedrl_SERVICE_info`.
     """
 
@@ -79,7 +79,7 @@ class ServiceCollector(Collector):
                 family = self._name(f"{name.removesuffix('_ms')}_seconds")
                 yield SummaryMetricFamily(family, f"Durations behind {name}.", int(weight), totals.sums[name] / 1000.0)
         for name, value in readings.gauges.items():
-            if name not in exported and not math.isnan(value):
+            if name not in exported:
                 yield self._gauge(name, value)
         info = GaugeMetricFamily(self._name("info"), "What the service is doing, in labels.", labels=[*readings.info])
         info.add_metric([*readings.info.values()], 1.0)

@@ -59,6 +59,7 @@ class Metrics:
         self._opened = clock()
         self._window = Totals()
         self._closed = Totals()
+        self._known: dict[str, float] = {}
         self._settled: dict[str, float] = {}
         self._active: dict[str, int] = defaultdict(int)
 
@@ -118,7 +119,13 @@ class Metrics:
         values = {name: window.sums[name] / weight for name, weight in window.weights.items() if weight > 0}
         values |= {name: count / elapsed for name, count in window.counts.items()}
         values |= {name: min(1.0, busy_s / elapsed) for name, busy_s in window.busy_s.items()}
+        self._known = self._known | values
         return values
+
+    @property
+    def known(self) -> dict[str, float]:
+        """The newest value of every name that a closed window has had."""
+        return self._known
 
     def totals(self) -> Totals:
         """Everything since the beginning; no window is closed by it."""

@@ -138,7 +138,7 @@ def _readings(run: Run, service: LearnerService, reporter: Reporter, servicer: L
         "state": servicer.state,
         "bottleneck": reporter.bottleneck,
     }
-    return Readings(reporter.latest | state, words)
+    return Readings(run.metrics.known | reporter.latest | state, words)
 
 
 async def _until_failure(servicer: LearnerServicer) -> None:
