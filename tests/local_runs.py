@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from seedrl_core.errors import PeerLost
-from seedrl_launcher.status import connect
+from seedrl_launcher.status import connect, plain_values
 
 PATIENCE_S = 90.0
 
@@ -64,7 +64,7 @@ def status(run_dir: Path) -> dict[str, Any]:
 
     async def ask() -> dict[str, Any]:
         async with connect(f"unix:{run_dir / 'learner.sock'}") as client:
-            return await client.any_service()
+            return plain_values(await client.any_service())
 
     try:
         return asyncio.run(ask())

@@ -216,6 +216,18 @@ async def test_a_second_learner_on_the_address_is_refused(tmp_path: Path) -> Non
         assert (await up.stub.Status(learner.StatusRequest())).run_id == "run"
 
 
+async def test_a_learner_that_is_restarted_goes_on_with_its_run(tmp_path: Path) -> None:
+    """`resume_or_start` begins a run in a new directory, and continues the one that it finds there later."""
+    async with running(tmp_path / "run", resume_or_start=True) as up:
+        link = Link(up.stub)
+        await link.open()
+        saved = await up.stub.Checkpoint(learner.CheckpointRequest())
+    async with running(tmp_path / "run", resume_or_start=True) as up:
+        status = await up.stub.Status(learner.StatusRequest())
+        assert Path(status.last_checkpoint).parent == Path(saved.path).parent
+        assert status.HasField("spec")
+
+
 async def test_a_learner_that_should_resume_from_nothing_does_not_start(tmp_path: Path) -> None:
     """Resuming without a checkpoint is an error before anything is served."""
     with pytest.raises(CheckpointError, match="there is nothing to start from"):

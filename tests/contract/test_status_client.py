@@ -70,7 +70,7 @@ async def serving_broker(tmp_path: Path):
 async def test_a_learner_is_described_in_plain_values(tmp_path):
     """Large counters stay numbers, a missing mean return is None, and the spec is there."""
     async with serving_learner(tmp_path) as address, status.connect(address) as client:
-        values = await client.any_service()
+        values = status.plain_values(await client.any_service())
     assert (values["service"], values["env_steps"], values["mean_return"]) == ("learner", 1 << 40, None)
     assert values["metrics"] == {"a": 1.0, "b": 2.0}
     assert values["spec"]["environment_id"] == "CartPole-v1"
@@ -79,7 +79,7 @@ async def test_a_learner_is_described_in_plain_values(tmp_path):
 async def test_a_broker_is_asked_to_describe_itself(tmp_path):
     """A server without the learner's calls is asked as a broker."""
     async with serving_broker(tmp_path) as address, status.connect(address) as client:
-        values = await client.any_service()
+        values = status.plain_values(await client.any_service())
     assert (values["service"], values["sessions"], values["spec"]) == ("broker", 4, None)
 
 

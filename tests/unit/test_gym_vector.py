@@ -76,6 +76,18 @@ def test_seeds_are_distinct_and_reproducible() -> None:
     assert seeds(0, 3) == everywhere[3:6]
 
 
+def test_replicas_with_the_same_settings_have_seeds_by_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With seed_by_host the host's name separates seeds, and actor_index does not."""
+
+    def seeds(host: str, **settings: Any) -> list[float]:
+        monkeypatch.setattr("socket.gethostname", lambda: host)
+        return make(num_envs=3, **settings).reset().observation[0][:, 1].tolist()
+
+    assert seeds("a", seed_by_host=True) != seeds("b", seed_by_host=True)
+    assert seeds("a", seed_by_host=True) == seeds("a", seed_by_host=True, actor_index=3)
+    assert seeds("a") == seeds("b")
+
+
 @pytest.mark.parametrize("how", ["raise", "exit"])
 def test_an_environment_that_fails_is_replaced(how: str) -> None:
     """It comes back in the same step as FIRST and RESTARTED; its broken episode is not counted; others go on."""

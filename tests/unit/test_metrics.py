@@ -29,6 +29,7 @@ def test_a_window_has_means_rates_and_shares_and_starts_anew() -> None:
     assert metrics.collect() == {"rows": 30.0, "steps": 7.5, "work": 0.25, "work_ms": 1000.0}
     clock.now = 5.0
     assert metrics.collect() == {"steps": 0.0, "work": 0.0}
+    assert metrics.known == {"rows": 30.0, "steps": 0.0, "work": 0.0, "work_ms": 1000.0}
 
 
 def test_busy_time_overlapping_windows_and_nesting_is_counted_once() -> None:

@@ -39,7 +39,7 @@ def run(
         "results": results,
     }
     settings = settings_from_flags("actor", config, set_, flags).actor
-    logs.configure("actor", actor=settings.actor_index)
+    logs.configure("actor", actor_id=actor.actor_id(settings))
     raise typer.Exit(run_service(lambda stop: actor.run(settings, stop)))
 
 

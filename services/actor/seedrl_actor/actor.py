@@ -13,11 +13,13 @@ from typing import TextIO
 from seedrl_actor import environments
 from seedrl_actor.environment_thread import EnvironmentThread
 from seedrl_actor.episodes import EpisodeQuota
+from seedrl_actor.stepping_metrics import SteppingMetrics
 from seedrl_client import Session
-from seedrl_core import logs
+from seedrl_core import logs, supervisor
 from seedrl_core.codec import Episode
 from seedrl_core.config import ActorConfig
 from seedrl_core.errors import ConfigError, RunFinished
+from seedrl_core.exporter import ServiceCollector, exported
 
 _log = logs.get(__name__)
 
@@ -49,20 +51,27 @@ async def run(config: ActorConfig, stop: asyncio.Event) -> int:
     """
     if not config.env_id:
         raise ConfigError("actor.env_id: expected a Gymnasium id, e.g. --env-id CartPole-v1")
-    work = asyncio.create_task(_run_sessions(config))
-    stopping = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stopping.cancel()
-        work.cancel()  # without effect when it has ended
-        await asyncio.wait((work, stopping))
+    metrics = SteppingMetrics({"actor_id": actor_id(config), "environment": config.env_id, "role": config.role})
+    with exported(config.metrics_listen, ServiceCollector("actor", metrics.totals, metrics.readings)):
+        work = asyncio.create_task(_run_sessions(config, metrics))
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            work.cancel()  # without effect when it has ended
+            await asyncio.wait((work, stopping))
     if not work.cancelled():
         work.result()
     return 0
 
 
-async def _run_sessions(config: ActorConfig) -> None:
+def actor_id(config: ActorConfig) -> str:
+    """The actor's name in logs and metrics, its own and those of the servers."""
+    return config.actor_id or f"{socket.gethostname()}-{config.actor_index}"
+
+
+async def _run_sessions(config: ActorConfig, metrics: SteppingMetrics) -> None:
     # An environment without an episode to play would only step for nothing.
     num_envs = min(config.num_envs, config.episodes) if config.episodes else config.num_envs
     shares = split(num_envs, config.sessions)
@@ -70,13 +79,18 @@ async def _run_sessions(config: ActorConfig) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 for share in shares:
-                    group.create_task(_run_session(config, share, len(shares), num_envs, results))
+                    group.create_task(_run_session(config, share, len(shares), num_envs, results, metrics))
         except* RunFinished as finished:
             _log.info("run_finished", reason=str(finished.exceptions[0]))
 
 
 async def _run_session(
-    config: ActorConfig, share: Share, num_sessions: int, num_all_envs: int, results: TextIO | None
+    config: ActorConfig,
+    share: Share,
+    num_sessions: int,
+    num_all_envs: int,
+    results: TextIO | None,
+    metrics: SteppingMetrics,
 ) -> None:
     thread = EnvironmentThread(
         lambda: environments.make(config, share.first_env, share.num_envs, num_sessions),
@@ -86,28 +100,38 @@ async def _run_session(
     quota = EpisodeQuota(config.episodes, share.num_envs, share.first_env, num_all_envs)
     try:
         spec = await thread.build()
+        supervisor.notify("READY=1")
         async with Session(
             config.broker,
             spec,
             share.num_envs,
             role=config.role,
-            actor_id=config.actor_id or f"{socket.gethostname()}-{config.actor_index}",
+            actor_id=actor_id(config),
             peer_timeout_s=config.peer_timeout_s,
         ) as session:
-            await _step_until_done(thread, session, quota, share, results)
+            logs.bind(run=session.run_id)
+            with metrics.session(share.num_envs, session.run_id):
+                await _step_until_done(thread, session, quota, share, results, metrics)
     finally:
         await thread.close()
 
 
 async def _step_until_done(
-    thread: EnvironmentThread, session: Session, quota: EpisodeQuota, share: Share, results: TextIO | None
+    thread: EnvironmentThread,
+    session: Session,
+    quota: EpisodeQuota,
+    share: Share,
+    results: TextIO | None,
+    metrics: SteppingMetrics,
 ) -> None:
     step, env_ms = await thread.reset()
     while True:
+        metrics.stepped(step, env_ms)
         episodes = quota.take(step.episodes)
         if results is not None:
             _write(results, share, episodes)
-        action = await session.tick(step.observation, step.reward, step.flags, episodes, env_ms)
+        with metrics.waiting():
+            action = await session.tick(step.observation, step.reward, step.flags, episodes, env_ms)
         if quota.done:
             return
         step, env_ms = await thread.step(action)

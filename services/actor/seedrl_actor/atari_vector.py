@@ -53,9 +53,7 @@ class AtariVector:
         game = {key: value for key, value in registered.items() if key not in _REPLACED_SETTINGS} | config.env_kwargs
         self._name = f"environments {first_env} to {first_env + num_envs - 1} ({config.env_id})"
         self._episodic_life = atari.episodic_life
-        self._seeds = np.array(
-            [environment_seed(config.seed, config.actor_index, first_env + env) for env in range(num_envs)]
-        )
+        self._seeds = np.array([environment_seed(config, first_env + env) for env in range(num_envs)])
         self._vector = AtariVectorEnv(
             num_envs=num_envs,
             num_threads=atari.threads or max(1, len(os.sched_getaffinity(0)) // num_sessions),

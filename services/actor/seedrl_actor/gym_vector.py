@@ -168,9 +168,7 @@ class GymVector:
             raise ConfigError(f"actor.env_id: making {self._config.env_id} failed: {error}") from error
 
     def _seed(self, env: int) -> int:
-        return environment_seed(
-            self._config.seed, self._config.actor_index, self._first_env + env, restart=self._restarts[env]
-        )
+        return environment_seed(self._config, self._first_env + env, restart=self._restarts[env])
 
     def _name(self, env: int) -> str:
         return f"environment {self._first_env + env} ({self._config.env_id})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from seedrl_broker.batcher import QueuedTick
-from seedrl_core.metrics import Metrics
+from seedrl_core.metrics import Metrics, Totals
 
 _MS = 1000.0
 
@@ -41,6 +41,15 @@ class BatchingMetrics:
     def link_lost(self) -> None:
         """What is in flight will not be answered."""
         self._sent_at.clear()
+
+    def totals(self) -> Totals:
+        """Everything since the broker began."""
+        return self._metrics.totals()
+
+    @property
+    def known(self) -> dict[str, float]:
+        """The newest value of each number that a closed window has had."""
+        return self._metrics.known | self.values
 
     def close_window(self) -> dict[str, float]:
         """Ends the window, keeps its values and returns them."""

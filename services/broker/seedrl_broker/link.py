@@ -81,7 +81,8 @@ class LearnerLink:
         call = self._stub.Infer(wait_for_ready=True)
         try:
             welcome = await self._welcome(call)
-            _log.info("learner_connected", learner=self._address, run=welcome.run_id, credits=welcome.credits)
+            logs.bind(run=welcome.run_id)
+            _log.info("learner_connected", learner=self._address, credits=welcome.credits)
             self._service.link_opened(welcome)
             await self._on_change()
             async with asyncio.TaskGroup() as group:

@@ -14,6 +14,7 @@ from seedrl_core import logs
 from seedrl_core.address import Address
 from seedrl_core.aio import SLOW_WAIT_S
 from seedrl_core.config import BrokerConfig
+from seedrl_core.exporter import Readings, ServiceCollector, exported
 from seedrl_grpc.server import listening
 from seedrl_proto.v1 import inference_pb2 as inference
 
@@ -41,16 +42,18 @@ async def serve(config: BrokerConfig, stop: asyncio.Event) -> int:
         link = LearnerLink(service, channel, config.learner, tell_health)
         servicer = InferenceServicer(config, service, link)
         await tell_health()
-        async with listening(
-            config.listen,
-            SERVICE_NAME,
-            lambda server: server.add_generic_rpc_handlers((servicer.handler(),)),
-            checks,
-            max_message_bytes=config.max_message_bytes,
-            grace_s=_STOP_GRACE_S,
-        ):
-            _log.info("broker_ready", listen=config.listen, learner=config.learner)
-            await _live(config, service, link, servicer, stop)
+        collector = ServiceCollector("broker", service.metrics.totals, lambda: _readings(service))
+        with exported(config.metrics_listen, collector):
+            async with listening(
+                config.listen,
+                SERVICE_NAME,
+                lambda server: server.add_generic_rpc_handlers((servicer.handler(),)),
+                checks,
+                max_message_bytes=config.max_message_bytes,
+                grace_s=_STOP_GRACE_S,
+            ):
+                _log.info("broker_ready", listen=config.listen, learner=config.learner)
+                await _live(config, service, link, servicer, stop)
     return 0
 
 
@@ -83,9 +86,19 @@ async def _report(service: BrokerService) -> None:
     while True:
         await asyncio.sleep(_REPORT_EVERY_S)
         values = {name: round(value, 3) for name, value in service.metrics.close_window().items()}
-        _log.info("batching", sessions=service.num_sessions, envs=service.num_envs, **values)
+        _log.info("batching", sessions=service.num_sessions, num_envs=service.num_envs, **values)
         if (waited_s := service.longest_wait_s()) > SLOW_WAIT_S:
             _log.info("still_waiting", waiting_for=service.waits_for(waited_s), waited_s=round(waited_s, 1))
+
+
+def _readings(service: BrokerService) -> Readings:
+    state = {
+        "sessions": service.num_sessions,
+        "num_envs": service.num_envs,
+        "longest_wait_ms": 1000.0 * service.longest_wait_s(),
+        "learner_connected": service.learner_ready,
+    }
+    return Readings(service.metrics.known | state, {"run": service.run_id})
 
 
 async def _until_failure(servicer: InferenceServicer) -> None:

@@ -58,6 +58,11 @@ class BrokerService:
         return self._link is not None
 
     @property
+    def run_id(self) -> str:
+        """The learner's run; empty while it is not connected."""
+        return self._link.run_id if self._link else ""
+
+    @property
     def num_sessions(self) -> int:
         """Open sessions."""
         return len(self._sessions)
@@ -292,4 +297,4 @@ class BrokerService:
 
 
 def _names(session: Session) -> dict[str, str]:
-    return {"actor_id": session.hello.actor_id, "session": session.hello.session_id.hex()}
+    return logs.session_keys(session.hello.actor_id, session.hello.session_id)

@@ -84,7 +84,7 @@ class Session:
         self._sequence = 0
         self._flags: Array | None = None
         self._unanswered = False
-        self._log = _log.bind(session=self._hello.session_id.hex()[:8])
+        self._log = _log.bind(**logs.session_keys(actor_id, self._hello.session_id))
 
     async def __aenter__(self) -> Self:
         """Opens the session."""
@@ -203,7 +203,7 @@ class Session:
         self.run_id = reply.welcome.run_id
         self.policy_version = reply.welcome.policy_version
         self._connection = connection
-        self._log.info("session_open", run=self.run_id, policy_version=self.policy_version, num_envs=self.num_envs)
+        self._log.info("session_opened", run=self.run_id, policy_version=self.policy_version, num_envs=self.num_envs)
         return connection
 
     async def _exchange(

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from seedrl_core import logs
+from seedrl_core import logs, supervisor
 from seedrl_core.errors import ExpectedError
 
 T = TypeVar("T")
@@ -51,7 +51,8 @@ def run_service(
     """Runs `main(stop)` on uvloop and returns the process's exit code.
 
     The first SIGINT or SIGTERM sets `stop`, so that the service drains and returns; a second one ends the process at
-    once, after `abandon()`. So does the end of the process named by SEEDRL_PARENT_PID set `stop`. An ExpectedError is
+    once, after `abandon()`. So does the end of the process named by SEEDRL_PARENT_PID set `stop`. A supervisor's
+    watchdog hears of the event loop; `main` tells it READY=1. An ExpectedError is
     printed in one line (exit code of its class); any other error keeps its traceback.
     """
 
@@ -64,15 +65,20 @@ def run_service(
                 abandon()
                 os._exit(128 + number)
             _log.info("stopping", signal=signal.Signals(number).name)
+            supervisor.notify("STOPPING=1")
             stop.set()
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, on_signal, number)
-        parent_watch = asyncio.create_task(_stop_without_parent(stop))
+        watches = [
+            asyncio.create_task(_stop_without_parent(stop)),
+            asyncio.create_task(supervisor.keep_watchdog_quiet()),
+        ]
         try:
             return await main(stop)
         finally:
-            parent_watch.cancel()
+            for watch in watches:
+                watch.cancel()
 
     try:
         return uvloop.run(supervised())

@@ -43,7 +43,17 @@ def _torso(value: str) -> str:
     return value
 
 
+def _metrics_address(value: Any) -> Any:
+    if not value:
+        return ""
+    text = _address(value)
+    if Address.parse(text).path:
+        raise ValueError(f"expected host:port or nothing, got {value!r}")
+    return text
+
+
 AddressText = Annotated[str, BeforeValidator(_address)]
+MetricsAddressText = Annotated[str, BeforeValidator(_metrics_address)]
 Torso = Annotated[str, AfterValidator(_torso)]
 Positive = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -76,6 +86,9 @@ class ActorConfig(_Model):
     sessions: Positive = Field(2, description="sessions they are split over; one steps while another waits")
     actor_id: str = Field("", description="name in logs and metrics; empty: host name and index")
     actor_index: int = Field(0, ge=0, description="number of this actor; separates its seeds from other actors'")
+    seed_by_host: bool = Field(
+        False, description="separate seeds by the host's name, not by actor_index; for replicas with the same settings"
+    )
     seed: int = Field(0, ge=0, description="base of every environment's seed")
     role: Literal["train", "eval"] = Field("train", description="train, or eval: greedy and not trained on")
     episodes: int = Field(
@@ -85,6 +98,7 @@ class ActorConfig(_Model):
     peer_timeout_s: Seconds = Field(300.0, description="give up when broker or learner are away this long, seconds")
     env_timeout_s: Seconds = Field(60.0, description="warn, with the stack, about a step that takes this long, seconds")
     env_restarts: int = Field(10, ge=0, description="times an environment that raises is built anew before giving up")
+    metrics_listen: MetricsAddressText = Field("", description="host:port where Prometheus reads metrics; empty: off")
     atari: AtariConfig = AtariConfig()
 
 
@@ -101,6 +115,7 @@ class BrokerConfig(_Model):
     max_message_bytes: Positive = Field(64 * MiB, description="largest message accepted, bytes")
     waiting_interval_s: Seconds = Field(3.0, description="period of signs of life to a waiting client, seconds")
     drain_grace_s: Seconds = Field(5.0, description="time for sessions to part when stopping, seconds")
+    metrics_listen: MetricsAddressText = Field("", description="host:port where Prometheus reads metrics; empty: off")
 
 
 class NetworkConfig(_Model):
@@ -221,6 +236,9 @@ class LearnerConfig(_Model):
     resume: bool = Field(
         False, description="continue from the newest checkpoint of run_dir; an error when there is none"
     )
+    resume_or_start: bool = Field(
+        False, description="continue from the newest checkpoint of run_dir, if any; for services that are restarted"
+    )
     checkpoint: Path | None = Field(None, description="start from this checkpoint; an error when it is not one")
     seed: int = Field(0, ge=0, description="seed of initial variables and action sampling")
     total_env_steps: int = Field(0, ge=0, description="finish after this many environment steps; 0: never")
@@ -254,6 +272,7 @@ class LearnerConfig(_Model):
     log_every_s: Seconds = Field(5.0, description="period of metrics, seconds")
     tensorboard: bool = Field(True, description="write TensorBoard events under run_dir")
     drain_grace_s: Seconds = Field(10.0, description="time to finish in-flight work when stopping, seconds")
+    metrics_listen: MetricsAddressText = Field("", description="host:port where Prometheus reads metrics; empty: off")
 
 
 class Settings(BaseSettings):

@@ -1,12 +1,49 @@
-"""Numbers of a process over a window of time: means, rates, busy shares. Nothing is logged or exported here."""
+"""Numbers of a process: means, rates and busy shares over a window of time, and totals. Nothing is exported here."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+def _zeros(names: Iterable[str] = ()) -> dict[str, float]:
+    return defaultdict(float, dict.fromkeys(names, 0.0))
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over some time, by name.
+
+    Attributes:
+      sums, weights: of what was observed; their quotient is the weighted mean.
+      counts: of what was counted.
+      busy_s: seconds inside `busy`.
+    """
+
+    sums: dict[str, float] = field(default_factory=_zeros)
+    weights: dict[str, float] = field(default_factory=_zeros)
+    counts: dict[str, float] = field(default_factory=_zeros)
+    busy_s: dict[str, float] = field(default_factory=_zeros)
+
+    def __add__(self, other: Totals) -> Totals:
+        """Both times together."""
+        return Totals(
+            _added(self.sums, other.sums),
+            _added(self.weights, other.weights),
+            _added(self.counts, other.counts),
+            _added(self.busy_s, other.busy_s),
+        )
+
+
+def _added(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    result = defaultdict(float, one)
+    for name, value in other.items():
+        result[name] += value
+    return result
 
 
 class Metrics:
@@ -20,18 +57,17 @@ class Metrics:
         self._clock = clock
         self._lock = threading.Lock()
         self._opened = clock()
-        self._sums: dict[str, float] = defaultdict(float)
-        self._weights: dict[str, float] = defaultdict(float)
-        self._totals: dict[str, float] = defaultdict(float)
-        self._busy: dict[str, float] = defaultdict(float)
+        self._window = Totals()
+        self._closed = Totals()
+        self._known: dict[str, float] = {}
         self._settled: dict[str, float] = {}
         self._active: dict[str, int] = defaultdict(int)
 
     def observe(self, name: str, value: float, weight: float = 1.0) -> None:
         """Adds to the weighted mean `name` of the window."""
         with self._lock:
-            self._sums[name] += value * weight
-            self._weights[name] += weight
+            self._window.sums[name] += value * weight
+            self._window.weights[name] += weight
 
     def observe_all(self, values: Mapping[str, float]) -> None:
         """`observe` for several names."""
@@ -41,7 +77,7 @@ class Metrics:
     def count(self, name: str, amount: float = 1.0) -> None:
         """Adds to the rate `name`, reported a second."""
         with self._lock:
-            self._totals[name] += amount
+            self._window.counts[name] += amount
 
     @contextmanager
     def busy(self, name: str, each_ms: str = "") -> Iterator[None]:
@@ -65,7 +101,7 @@ class Metrics:
     def _settle(self, name: str) -> None:
         now = self._clock()
         if self._active[name]:
-            self._busy[name] += now - self._settled[name]
+            self._window.busy_s[name] += now - self._settled[name]
         self._settled[name] = now
 
     def collect(self) -> dict[str, float]:
@@ -75,13 +111,25 @@ class Metrics:
             elapsed = max(now - self._opened, 1e-9)
             for name in self._active:
                 self._settle(name)
-            values = {name: self._sums[name] / weight for name, weight in self._weights.items() if weight > 0}
-            values |= {name: total / elapsed for name, total in self._totals.items()}
-            values |= {name: min(1.0, busy / elapsed) for name, busy in self._busy.items()}
-            self._sums.clear()
-            self._weights.clear()
-            for running in (self._totals, self._busy):
-                for name in running:
-                    running[name] = 0.0
+            window = self._window
+            self._closed += window
+            # A rate stays in sight when it falls to 0.
+            self._window = Totals(counts=_zeros(window.counts), busy_s=_zeros(window.busy_s))
             self._opened = now
+        values = {name: window.sums[name] / weight for name, weight in window.weights.items() if weight > 0}
+        values |= {name: count / elapsed for name, count in window.counts.items()}
+        values |= {name: min(1.0, busy_s / elapsed) for name, busy_s in window.busy_s.items()}
+        self._known = self._known | values
         return values
+
+    @property
+    def known(self) -> dict[str, float]:
+        """The newest value of every name that a closed window has had."""
+        return self._known
+
+    def totals(self) -> Totals:
+        """Everything since the beginning; no window is closed by it."""
+        with self._lock:
+            for name in self._active:
+                self._settle(name)
+            return self._closed + self._window

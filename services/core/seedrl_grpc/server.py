@@ -10,6 +10,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from seedrl_core import supervisor
 from seedrl_core.errors import AddressInUse
 
 # A peer that is cut off is noticed within 15 s, also while nothing is sent.
@@ -37,7 +38,7 @@ async def listening(
     max_message_bytes: int,
     grace_s: float,
 ) -> AsyncIterator[None]:
-    """Serves inside; at the end, calls that are still open get `grace_s` seconds.
+    """Serves inside, and tells a supervisor so; at the end, calls that are still open get `grace_s` seconds.
 
     Args:
       address: `host:port` or `unix:PATH`, of which `Address.ensure_free` has made sure.
@@ -59,6 +60,7 @@ async def listening(
     except RuntimeError as error:
         raise AddressInUse(f"cannot listen on {address}: {error}") from error
     await server.start()
+    supervisor.notify("READY=1")
     try:
         yield
     finally:

@@ -21,6 +21,7 @@ from seedrl_core.errors import ConfigError
 from seedrl_launcher import run_directory
 from seedrl_launcher.display import make_display
 from seedrl_launcher.evaluation import Evaluator
+from seedrl_launcher.learning_curves import Against, draw, grouped, read_curve
 from seedrl_launcher.run_directory import RunDirectory
 from seedrl_launcher.run_settings import (
     chosen_run_dir,
@@ -31,7 +32,8 @@ from seedrl_launcher.run_settings import (
 )
 from seedrl_launcher.services import Addresses
 from seedrl_launcher.settings_listing import all_settings, settings_table
-from seedrl_launcher.status import connect
+from seedrl_launcher.status import connect, plain_values
+from seedrl_launcher.top import watch_service
 from seedrl_launcher.training import INTERRUPTED, Training
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
@@ -127,9 +129,28 @@ def status(
 
     async def ask() -> dict[str, Any]:
         async with connect(address) as client:
-            return await client.any_service()
+            return plain_values(await client.any_service())
 
     _print(uvloop.run(ask()), as_json)
+
+
+@app.command()
+def top(address: Annotated[str, typer.Argument(help="a learner or a broker: host:port or unix:PATH")]) -> None:
+    """Shows what a learner or a broker is doing, renewed every second, until Ctrl-C."""
+    raise typer.Exit(run_service(lambda stop: watch_service(address, Console(), stop)))
+
+
+@app.command()
+def plot(
+    run_dirs: Annotated[
+        list[Path], typer.Argument(help="directories of runs; those that differ in seeds share a band")
+    ],
+    out: Annotated[Path, typer.Option(help="picture to write: FILE.png or FILE.svg")] = Path("learning-curve.png"),
+    against: Annotated[Against, typer.Option(help="horizontal axis")] = Against.BOTH,
+) -> None:
+    """Draws the learning curves of runs: mean return of the last 100 episodes."""
+    draw(grouped([read_curve(run_dir) for run_dir in run_dirs]), against, out)
+    print(out)
 
 
 @app.command("config")

@@ -63,9 +63,13 @@ def figures(snapshot: Snapshot) -> list[tuple[str, str]]:
     actors = f"{snapshot.actors_alive}/{snapshot.actors} alive"
     if snapshot.restarts:
         actors += f", {snapshot.restarts} restarts"
-    status = snapshot.status
-    if status is None:
+    if snapshot.status is None:
         return [("state", "starting"), ("actors", actors)]
+    return [*learner_figures(snapshot.status), ("actors", actors)]
+
+
+def learner_figures(status: learner.StatusReply) -> list[tuple[str, str]]:
+    """`figures` of the learner alone."""
     metrics = status.metrics
 
     def metric(name: str, form: str) -> str:
@@ -84,7 +88,6 @@ def figures(snapshot: Snapshot) -> list[tuple[str, str]]:
         ("environments", metric("environment/step_ms", "{:.2f} ms a step")),
         ("learner idle", metric("learner/idle_share", "{:.0%}")),
         ("bottleneck", status.bottleneck),
-        ("actors", actors),
     ]
     return [(label, text) for label, text in candidates if text]
 

@@ -31,6 +31,11 @@ class RunDirectory:
         return self.path / "config.toml"
 
     @property
+    def metrics_file(self) -> Path:
+        """The learner's windows of metrics, one JSON object a line."""
+        return self.path / "metrics.jsonl"
+
+    @property
     def logs(self) -> Path:
         """One file a service."""
         return self.path / "logs"

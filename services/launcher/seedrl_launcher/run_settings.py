@@ -78,6 +78,8 @@ def eval_settings(
         "learner.checkpoint": None,
         "learner.resume": False,
         "actor.role": "eval",
+        # The ports of a training run that may be going on.
+        **{f"{service}.metrics_listen": "" for service in ("actor", "broker", "learner")},
         "actor.episodes": episodes,
         "actor.results": str(results),
         "actor.num_envs": min(num_envs, episodes),

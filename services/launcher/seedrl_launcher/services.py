@@ -6,9 +6,10 @@ import asyncio
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from seedrl_core.address import Address
 from seedrl_core.config import ActorConfig, BrokerConfig, LearnerConfig, Settings
 from seedrl_launcher.actor_fleet import ActorFleet
 from seedrl_launcher.processes import Process
@@ -54,6 +55,9 @@ def actor_process(config_file: Path, addresses: Addresses, logs: Path, config: A
         *("--num-envs", str(config.num_envs)),
         *("--actor-index", str(index)),
     ]
+    if config.metrics_listen:  # each needs a port of its own; 0 is any
+        first = Address.parse(config.metrics_listen)
+        command += ["--set", f"actor.metrics_listen={replace(first, port=first.port and first.port + index)}"]
     return Process(f"actor-{index}", command, logs / f"actor-{index}.log")
 
 

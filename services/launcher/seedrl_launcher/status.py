@@ -21,6 +21,8 @@ from seedrl_proto.v1.learner_grpc import LearnerStub
 
 TIMEOUT_S = 4.0
 
+Reply = learner.StatusReply | inference.DescribeReply
+
 _LEARNER_FIELDS = (
     "run_id",
     "state",
@@ -53,19 +55,17 @@ class StatusClient:
             )
         return reply
 
-    async def any_service(self) -> dict[str, Any]:
-        """What the service does, be it a learner or a broker, as plain values; PeerLost when nobody answers."""
+    async def any_service(self) -> Reply:
+        """What the service does, be it a learner or a broker; PeerLost when nobody answers."""
+        reply: Reply
         async with _translated(self._address):
             try:
-                return learner_values(
-                    await LearnerStub(self._channel).Status(learner.StatusRequest(), timeout=TIMEOUT_S)
-                )
+                reply = await LearnerStub(self._channel).Status(learner.StatusRequest(), timeout=TIMEOUT_S)
             except GRPCError as error:
                 if error.status is not Status.UNIMPLEMENTED:
                     raise
-            return broker_values(
-                await InferenceStub(self._channel).Describe(inference.DescribeRequest(), timeout=TIMEOUT_S)
-            )
+                reply = await InferenceStub(self._channel).Describe(inference.DescribeRequest(), timeout=TIMEOUT_S)
+        return reply
 
 
 @asynccontextmanager
@@ -77,6 +77,11 @@ async def connect(address: str) -> AsyncIterator[StatusClient]:
         yield StatusClient(address, channel)
     finally:
         channel.close()
+
+
+def plain_values(reply: Reply) -> dict[str, Any]:
+    """What a service does as values that JSON can carry."""
+    return learner_values(reply) if isinstance(reply, learner.StatusReply) else broker_values(reply)
 
 
 def learner_values(reply: learner.StatusReply) -> dict[str, Any]:
@@ -100,7 +105,7 @@ def broker_values(reply: inference.DescribeReply) -> dict[str, Any]:
     }
 
 
-def _spec_values(reply: learner.StatusReply | inference.DescribeReply) -> dict[str, Any] | None:
+def _spec_values(reply: Reply) -> dict[str, Any] | None:
     if not reply.HasField("spec"):
         return None
     values: dict[str, Any] = json_format.MessageToDict(reply.spec, preserving_proto_field_name=True)

@@ -184,6 +184,8 @@ class Run:
         config, newest = self.config, self._checkpoints.newest()
         if config.resume and config.checkpoint is not None:
             raise ConfigError("learner.resume and learner.checkpoint: expected one of them, got both")
+        if newest is not None and config.resume_or_start and not self.serves_only:
+            return read_state(newest)  # also where the run began from another run's checkpoint
         if newest is not None and not (config.resume or self.serves_only):
             raise CheckpointError(
                 f"{config.run_dir} already has checkpoints: set learner.resume, or choose another learner.run_dir"

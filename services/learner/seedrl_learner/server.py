@@ -11,6 +11,7 @@ from seedrl_core import logs
 from seedrl_core.address import Address
 from seedrl_core.config import LearnerConfig
 from seedrl_core.errors import CheckpointError
+from seedrl_core.exporter import Readings, ServiceCollector, exported
 from seedrl_grpc.server import listening
 from seedrl_learner.reporter import Reporter
 from seedrl_learner.run import Run
@@ -38,18 +39,20 @@ async def serve(config: LearnerConfig, stop: asyncio.Event, make_run: Callable[[
     servicer = LearnerServicer(service, reporter, stop.set)
     checks = health.aio.HealthServicer()
     await checks.set(_SERVICE, health_pb2.HealthCheckResponse.SERVING)
+    collector = ServiceCollector("learner", run.metrics.totals, lambda: _readings(run, service, reporter, servicer))
     try:
-        async with listening(
-            config.listen,
-            _SERVICE,
-            lambda server: learner_grpc.add_LearnerServicer_to_server(servicer, server),  # type: ignore[no-untyped-call]
-            checks,
-            max_message_bytes=config.max_message_bytes,
-            grace_s=_STOP_GRACE_S,
-        ):
-            _log.info("learner_ready", listen=config.listen, run=run.run_id, mode=config.mode)
-            complete = await _live(run, service, reporter, servicer, stop)
-            await _finish(run, service, reporter, servicer, complete)
+        with exported(config.metrics_listen, collector):
+            async with listening(
+                config.listen,
+                _SERVICE,
+                lambda server: learner_grpc.add_LearnerServicer_to_server(servicer, server),  # type: ignore[no-untyped-call]
+                checks,
+                max_message_bytes=config.max_message_bytes,
+                grace_s=_STOP_GRACE_S,
+            ):
+                _log.info("learner_ready", listen=config.listen, mode=config.mode)
+                complete = await _live(run, service, reporter, servicer, stop)
+                await _finish(run, service, reporter, servicer, complete)
     finally:
         service.close()
     return 0
@@ -100,7 +103,7 @@ async def _report(run: Run, service: LearnerService, reporter: Reporter) -> None
             "progress",
             env_steps=run.progress.env_steps,
             env_steps_per_s=round(values.get("env_steps_per_s", 0.0)),
-            mean_return=round(run.progress.mean_return, 2),
+            mean_return=round(run.progress.mean_return, 2) if run.progress.returns else None,
             policy_version=run.progress.policy_version,
             bottleneck=reporter.bottleneck,
         )
@@ -118,6 +121,24 @@ async def _save_checkpoints(run: Run) -> None:
             saved_version = run.progress.policy_version
         except CheckpointError as error:
             _log.error("checkpoint_failed", error=str(error))
+
+
+def _readings(run: Run, service: LearnerService, reporter: Reporter, servicer: LearnerServicer) -> Readings:
+    progress = run.progress
+    state = {
+        "sessions": service.num_sessions,
+        "run_env_steps": progress.env_steps,
+        "run_goal_env_steps": run.config.total_env_steps,
+        "run_episodes": progress.episodes,
+        "policy_version": progress.policy_version,
+    }
+    words = {
+        "run": run.run_id,
+        "environment": run.spec.environment_id if run.spec else "",
+        "state": servicer.state,
+        "bottleneck": reporter.bottleneck,
+    }
+    return Readings(run.metrics.known | reporter.latest | state, words)
 
 
 async def _until_failure(servicer: LearnerServicer) -> None:

@@ -72,6 +72,8 @@ class LearnerService:
         self.built = asyncio.Event()
         if run.machinery is not None:
             self._announce(run.machinery, asyncio.get_running_loop())
+        with run.metrics.busy("inference/blocked_share"):
+            pass  # a share of 0 is in sight from the start
         self._executor = ThreadPoolExecutor(1, "inference")
         self._open_links: dict[bytes, tuple[Link, int]] = {}
         self._last_replies: OrderedDict[bytes, LastReply] = OrderedDict()
@@ -176,7 +178,7 @@ class LearnerService:
         link.sessions[number] = Session(hello.session_id, hello.actor_id, greedy, slots, last_reply)
         self._open_links[hello.session_id] = (link, number)
         self._count(1, hello.num_envs)
-        _log.info("session_opened", actor_id=hello.actor_id, num_envs=hello.num_envs, session=hello.session_id.hex())
+        _log.info("session_opened", **logs.session_keys(hello.actor_id, hello.session_id), num_envs=hello.num_envs)
         welcome = inference.Welcome(run_id=self.run.run_id, policy_version=self.run.progress.policy_version)
         return learner.SessionReply(session=number, welcome=welcome)
 
@@ -190,7 +192,7 @@ class LearnerService:
             while len(self._last_replies) > _REMEMBERED_SESSIONS:
                 self._last_replies.popitem(last=False)
         self._count(-1, -session.num_envs)
-        _log.info("session_closed", actor_id=session.actor_id, session=session.session_id.hex())
+        _log.info("session_closed", **logs.session_keys(session.actor_id, session.session_id))
 
     def _close_all(self, link: Link) -> None:
         for number in list(link.sessions):

@@ -74,7 +74,7 @@ class LearnerServicer(learner_grpc.LearnerServicer):
         spec = run.spec
         return learner.StatusReply(
             run_id=run.run_id,
-            state=self._state(),
+            state=self.state,
             spec=spec_to_proto(spec) if spec else None,
             env_steps=run.progress.env_steps,
             total_env_steps=run.config.total_env_steps,
@@ -137,7 +137,9 @@ class LearnerServicer(learner_grpc.LearnerServicer):
             max_message_bytes=config.max_message_bytes,
         )
 
-    def _state(self) -> str:
+    @property
+    def state(self) -> str:
+        """What the learner does, in words: see StatusReply.state."""
         machinery = self._service.run.machinery
         if self._drain is not None:
             return "draining"
