@@ -93,6 +93,10 @@ def test_any_spec_comes_back_equal(dtype: str, shape: list[int], low: list[float
             "reward: expected finite values, got nan in environment 1",
         ),
         ({"reward": np.array([0, 0, -np.inf, 0, 0], np.float32)}, "got -inf in environment 2"),
+        (
+            {"observation": (np.zeros((N, 4, 3, 1), np.uint8), np.float32([*[[0, 0]] * 3, [0, np.inf], [0, 0]]))},
+            "observation/vector: expected finite values, got inf in environment 3",
+        ),
         ({"observation": (np.zeros((N, 4, 3, 1), np.uint8),)}, "observation: expected 2 leaves, got 1"),
         (
             {"observation": (np.zeros((N, 4, 3, 1), np.uint8), np.zeros((N, 2), np.float64))},

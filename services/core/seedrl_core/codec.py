@@ -140,19 +140,21 @@ def decode_tick(message: inference.Tick, spec: EnvironmentSpec, num_envs: int) -
     """Arrays over the message's bytes, read-only and without copying them again.
 
     Raises:
-      BadRequest: a leaf of the wrong size, a reward that is NaN or infinite, contradicting flags.
+      BadRequest: a leaf of the wrong size, a NaN or infinite number, contradicting flags.
     """
     if len(message.observation) != len(spec.observation):
         raise BadRequest(f"observation: expected {len(spec.observation)} leaves, got {len(message.observation)}")
     flags = _array(message.flags, np.dtype(np.uint8), (num_envs,), "flags")
     reward = _array(message.reward, _REWARD, (num_envs,), "reward")
-    if not np.isfinite(reward).all():
-        env = int(np.argmin(np.isfinite(reward)))
-        raise BadRequest(f"reward: expected finite values, got {reward[env]} in environment {env}")
+    observation = decode_leaves(message.observation, spec.observation, num_envs)
+    _check_finite(reward, "reward")
+    for array, leaf in zip(observation, spec.observation, strict=True):
+        if leaf.dtype.kind == "f":
+            _check_finite(array, leaf.path)
     _check_flags(flags)
     return TickArrays(
         sequence=message.sequence,
-        observation=decode_leaves(message.observation, spec.observation, num_envs),
+        observation=observation,
         reward=reward,
         flags=flags,
         episodes=tuple(_episode_from_proto(episode, num_envs) for episode in message.episodes),
@@ -183,6 +185,13 @@ def _array(value: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], name: str
     if array.size != expected:
         raise BadRequest(f"{name}: expected {expected} bytes ({dtype.name} {shape}), got {array.size}")
     return array.view(dtype).reshape(shape)
+
+
+def _check_finite(array: Array, name: str) -> None:
+    finite = np.isfinite(array)
+    if not finite.all():
+        at = np.unravel_index(int(np.argmin(finite)), array.shape)
+        raise BadRequest(f"{name}: expected finite values, got {array[at]} in environment {at[0]}")
 
 
 def _check_flags(flags: Array) -> None:
