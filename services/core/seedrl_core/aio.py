@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from seedrl_core import logs
+from seedrl_core.allocator import keep_freed_memory
 from seedrl_core.errors import ExpectedError
 
 T = TypeVar("T")
@@ -74,6 +75,7 @@ def run_service(
         finally:
             parent_watch.cancel()
 
+    keep_freed_memory()
     try:
         return uvloop.run(supervised())
     except ExpectedError as error:
