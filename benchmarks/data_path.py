@@ -23,7 +23,7 @@ import measuring
 import uvloop
 from measuring import Figure, NullEnvironments, Service
 
-from seedrl_core import codec
+from seedrl_core import codec, wire
 from seedrl_proto.v1 import inference_pb2 as inference
 
 SPEC = measuring.image_spec(84, 84)
@@ -76,7 +76,7 @@ async def _grpcio_session(method: Any, environments: NullEnvironments, deadline:
     await call.write(inference.ClientMessage(hello=hello).SerializeToString())
     await call.read()
     arrays = codec.TickArrays(0, environments.observation, environments.reward, environments.flags)
-    tick = inference.ClientMessage(tick=codec.encode_tick(arrays)).SerializeToString()
+    tick = b"".join(wire.field(inference.ClientMessage.TICK_FIELD_NUMBER, *codec.encode_tick(arrays)))
     for count in itertools.count():
         if time.perf_counter() >= deadline:
             await call.done_writing()

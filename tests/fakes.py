@@ -52,7 +52,7 @@ class Call:
             self._broker.goodbyes.append(message.goodbye.reason)
             return None
         assert kind == "tick", f"expected tick, got {kind}"
-        tick = codec.decode_tick(message.tick, self.spec, self.num_envs)
+        tick = codec.decode_tick(message.tick.SerializeToString(), self.spec, self.num_envs)
         self._broker.ticks.append(tick)
         return tick
 

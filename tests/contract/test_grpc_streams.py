@@ -36,7 +36,7 @@ async def serve(tmp_path: Path, handler: Handler, peer: Callable[[Any], Awaitabl
         listening(
             address,
             "test.Test",
-            lambda server: server.add_generic_rpc_handlers((handlers,)),
+            handlers,
             health.aio.HealthServicer(),
             max_message_bytes=1000,
             grace_s=0.0,

@@ -117,7 +117,7 @@ class Link:
             np.ones(NUM_ENVS, np.float32),
             np.full(NUM_ENVS, flags, np.uint8),
         )
-        item = learner.SessionRequest(session=1, tick=codec.encode_tick(tick).SerializeToString())
+        item = learner.SessionRequest(session=1, tick=b"".join(codec.encode_tick(tick)))
         await self.call.write(learner.BatchRequest(batch_id=self.batch_id, requests=[item]))
         return await self.read()
 

@@ -45,7 +45,7 @@ class World:
 
     async def request(self) -> learner.BatchRequest:
         async with asyncio.timeout(5):
-            return await self.service.next_request()
+            return learner.BatchRequest.FromString(await self.service.next_request())
 
     async def nothing_to_send(self) -> bool:
         """True when the link has nothing to send now."""

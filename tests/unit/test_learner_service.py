@@ -14,6 +14,7 @@ import pytest
 from seedrl_core import codec
 from seedrl_core.config import load_settings
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
+from seedrl_learner.batch_request import BatchRequest
 from seedrl_learner.run import Run
 from seedrl_learner.service import LearnerService, Link
 from seedrl_proto.v1 import inference_pb2 as inference
@@ -52,6 +53,11 @@ async def service(tmp_path: Path) -> AsyncIterator[LearnerService]:
     service.close()
 
 
+def parsed(request: learner.BatchRequest) -> BatchRequest:
+    """A broker's request as it comes from the wire."""
+    return BatchRequest.parse(request.SerializeToString())
+
+
 class Client:
     """Speaks for one session on a link, as the broker would."""
 
@@ -74,7 +80,9 @@ class Client:
     async def ask(self, **kind: object) -> learner.SessionReply:
         """Sends one request and returns its one reply."""
         request = learner.BatchRequest(batch_id=1, requests=[learner.SessionRequest(session=self.number, **kind)])  # type: ignore[arg-type]
-        (reply,) = [reply async for replies in self.service.answer(self.link, request) for reply in replies.replies]
+        (reply,) = [
+            reply async for replies in self.service.answer(self.link, parsed(request)) for reply in replies.replies
+        ]
         return reply
 
     async def open(self, **hello: object) -> learner.SessionReply:
@@ -92,7 +100,7 @@ class Client:
             reward=np.ones(self.num_envs, np.float32),
             flags=np.full(self.num_envs, flags, np.uint8),
         )
-        return codec.encode_tick(tick).SerializeToString()
+        return b"".join(codec.encode_tick(tick))
 
     async def tick(self, *args: Any, **kwargs: Any) -> learner.SessionReply:
         """Sends a tick; see make_tick."""
@@ -154,7 +162,7 @@ async def test_a_gap_in_the_sequence_ends_the_session_and_no_other(service: Lear
             learner.SessionRequest(session=3, tick=b""),
         ],
     )
-    (replies,) = [replies async for replies in service.answer(link, request)]
+    (replies,) = [replies async for replies in service.answer(link, parsed(request))]
     by_session = {reply.session: reply for reply in replies.replies}
     assert replies.returns_credit
     assert by_session[2].error.message == "tick.sequence: expected 1 (or 0 again), got 9"
@@ -169,7 +177,7 @@ async def test_two_ticks_of_one_session_in_a_request_end_it(service: LearnerServ
     await client.open()
     tick = client.make_tick(codec.FIRST)
     request = learner.BatchRequest(batch_id=1, requests=[learner.SessionRequest(session=1, tick=tick)] * 2)
-    (replies,) = [replies async for replies in service.answer(client.link, request)]
+    (replies,) = [replies async for replies in service.answer(client.link, parsed(request))]
     assert [reply.error.message for reply in replies.replies] == [
         "expected one tick of a session in a request, got two"
     ]

@@ -52,7 +52,7 @@ class Driver:
             reward=np.full(n, self.time, np.float32),
             flags=np.broadcast_to(np.array(flags, np.uint8), (n,)).copy(),
         )
-        self.store.append(self.slots, tick)
+        self.store.append([(self.slots, tick)])
         self.inputs.append(self.store.newest(self.slots))
         rows = self.store.complete(
             self.slots,

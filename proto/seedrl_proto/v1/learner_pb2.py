@@ -26,7 +26,7 @@ from seedrl_proto.v1 import inference_pb2 as seedrl__proto_dot_v1_dot_inference_
 from seedrl_proto.v1 import spec_pb2 as seedrl__proto_dot_v1_dot_spec__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dseedrl_proto/v1/learner.proto\x12\x0fseedrl_proto.v1\x1a\x1fseedrl_proto/v1/inference.proto\x1a\x1aseedrl_proto/v1/spec.proto\"\x83\x01\n\x13OpaqueClientMessage\x12\'\n\x05hello\x18\x01 \x01(\x0b\x32\x16.seedrl_proto.v1.HelloH\x00\x12\x0e\n\x04tick\x18\x02 \x01(\x0cH\x00\x12+\n\x07goodbye\x18\x03 \x01(\x0b\x32\x18.seedrl_proto.v1.GoodbyeH\x00\x42\x06\n\x04kind\"\xb3\x01\n\x13OpaqueServerMessage\x12+\n\x07welcome\x18\x01 \x01(\x0b\x32\x18.seedrl_proto.v1.WelcomeH\x00\x12\x11\n\x07\x61\x63tions\x18\x02 \x01(\x0cH\x00\x12\'\n\x05\x64rain\x18\x03 \x01(\x0b\x32\x16.seedrl_proto.v1.DrainH\x00\x12+\n\x07waiting\x18\x04 \x01(\x0b\x32\x18.seedrl_proto.v1.WaitingH\x00\x42\x06\n\x04kind\"j\n\x0c\x42\x61tchRequest\x12\x10\n\x08\x62\x61tch_id\x18\x01 \x01(\x04\x12\x31\n\x08requests\x18\x02 \x03(\x0b\x32\x1f.seedrl_proto.v1.SessionRequest\x12\x15\n\rqueue_wait_ms\x18\x03 \x01(\x02\"\x8c\x01\n\x0eSessionRequest\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12&\n\x04open\x18\x02 \x01(\x0b\x32\x16.seedrl_proto.v1.HelloH\x00\x12\x0e\n\x04tick\x18\x03 \x01(\x0cH\x00\x12)\n\x05\x63lose\x18\x04 \x01(\x0b\x32\x18.seedrl_proto.v1.GoodbyeH\x00\x42\x06\n\x04kind\"\xa0\x01\n\nBatchReply\x12\x34\n\x0clink_welcome\x18\x01 \x01(\x0b\x32\x1c.seedrl_proto.v1.LinkWelcomeH\x00\x12+\n\x07replies\x18\x02 \x01(\x0b\x32\x18.seedrl_proto.v1.RepliesH\x00\x12\'\n\x05\x64rain\x18\x03 \x01(\x0b\x32\x16.seedrl_proto.v1.DrainH\x00\x42\x06\n\x04kind\"a\n\x0bLinkWelcome\x12\x0f\n\x07\x63redits\x18\x01 \x01(\r\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x16\n\x0emax_batch_rows\x18\x03 \x01(\r\x12\x19\n\x11max_message_bytes\x18\x04 \x01(\x04\"c\n\x07Replies\x12\x10\n\x08\x62\x61tch_id\x18\x01 \x01(\x04\x12.\n\x07replies\x18\x02 \x03(\x0b\x32\x1d.seedrl_proto.v1.SessionReply\x12\x16\n\x0ereturns_credit\x18\x03 \x01(\x08\"\x97\x01\n\x0cSessionReply\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12+\n\x07welcome\x18\x02 \x01(\x0b\x32\x18.seedrl_proto.v1.WelcomeH\x00\x12\x11\n\x07\x61\x63tions\x18\x03 \x01(\x0cH\x00\x12.\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x1d.seedrl_proto.v1.SessionErrorH\x00\x42\x06\n\x04kind\"-\n\x0cSessionError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\t\"\x0f\n\rStatusRequest\"\x94\x03\n\x0bStatusReply\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12.\n\x04spec\x18\x03 \x01(\x0b\x32 .seedrl_proto.v1.EnvironmentSpec\x12\x11\n\tenv_steps\x18\x04 \x01(\x04\x12\x17\n\x0ftotal_env_steps\x18\x05 \x01(\x04\x12\x0e\n\x06\x66rames\x18\x06 \x01(\x04\x12\x16\n\x0epolicy_version\x18\x07 \x01(\x04\x12\x10\n\x08sessions\x18\x08 \x01(\r\x12\x10\n\x08num_envs\x18\t \x01(\r\x12\x10\n\x08\x65pisodes\x18\n \x01(\x04\x12\x13\n\x0bmean_return\x18\x0b \x01(\x01\x12\x17\n\x0flast_checkpoint\x18\x0c \x01(\t\x12\x12\n\nbottleneck\x18\r \x01(\t\x12:\n\x07metrics\x18\x0e \x03(\x0b\x32).seedrl_proto.v1.StatusReply.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x13\n\x11\x43heckpointRequest\"\x1f\n\x0f\x43heckpointReply\x12\x0c\n\x04path\x18\x01 \x01(\t\"%\n\x12SetTrainingRequest\x12\x0f\n\x07\x65nabled\x18\x01 \x01(\x08\"\x12\n\x10SetTrainingReply\"!\n\x0fShutdownRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x0f\n\rShutdownReply2\x93\x03\n\x07Learner\x12G\n\x05Infer\x12\x1d.seedrl_proto.v1.BatchRequest\x1a\x1b.seedrl_proto.v1.BatchReply(\x01\x30\x01\x12\x46\n\x06Status\x12\x1e.seedrl_proto.v1.StatusRequest\x1a\x1c.seedrl_proto.v1.StatusReply\x12R\n\nCheckpoint\x12\".seedrl_proto.v1.CheckpointRequest\x1a .seedrl_proto.v1.CheckpointReply\x12U\n\x0bSetTraining\x12#.seedrl_proto.v1.SetTrainingRequest\x1a!.seedrl_proto.v1.SetTrainingReply\x12L\n\x08Shutdown\x12 .seedrl_proto.v1.ShutdownRequest\x1a\x1e.seedrl_proto.v1.ShutdownReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dseedrl_proto/v1/learner.proto\x12\x0fseedrl_proto.v1\x1a\x1fseedrl_proto/v1/inference.proto\x1a\x1aseedrl_proto/v1/spec.proto\"\xb3\x01\n\x13OpaqueServerMessage\x12+\n\x07welcome\x18\x01 \x01(\x0b\x32\x18.seedrl_proto.v1.WelcomeH\x00\x12\x11\n\x07\x61\x63tions\x18\x02 \x01(\x0cH\x00\x12\'\n\x05\x64rain\x18\x03 \x01(\x0b\x32\x16.seedrl_proto.v1.DrainH\x00\x12+\n\x07waiting\x18\x04 \x01(\x0b\x32\x18.seedrl_proto.v1.WaitingH\x00\x42\x06\n\x04kind\"j\n\x0c\x42\x61tchRequest\x12\x10\n\x08\x62\x61tch_id\x18\x01 \x01(\x04\x12\x31\n\x08requests\x18\x02 \x03(\x0b\x32\x1f.seedrl_proto.v1.SessionRequest\x12\x15\n\rqueue_wait_ms\x18\x03 \x01(\x02\"\x8c\x01\n\x0eSessionRequest\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12&\n\x04open\x18\x02 \x01(\x0b\x32\x16.seedrl_proto.v1.HelloH\x00\x12\x0e\n\x04tick\x18\x03 \x01(\x0cH\x00\x12)\n\x05\x63lose\x18\x04 \x01(\x0b\x32\x18.seedrl_proto.v1.GoodbyeH\x00\x42\x06\n\x04kind\"\xa0\x01\n\nBatchReply\x12\x34\n\x0clink_welcome\x18\x01 \x01(\x0b\x32\x1c.seedrl_proto.v1.LinkWelcomeH\x00\x12+\n\x07replies\x18\x02 \x01(\x0b\x32\x18.seedrl_proto.v1.RepliesH\x00\x12\'\n\x05\x64rain\x18\x03 \x01(\x0b\x32\x16.seedrl_proto.v1.DrainH\x00\x42\x06\n\x04kind\"a\n\x0bLinkWelcome\x12\x0f\n\x07\x63redits\x18\x01 \x01(\r\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x16\n\x0emax_batch_rows\x18\x03 \x01(\r\x12\x19\n\x11max_message_bytes\x18\x04 \x01(\x04\"c\n\x07Replies\x12\x10\n\x08\x62\x61tch_id\x18\x01 \x01(\x04\x12.\n\x07replies\x18\x02 \x03(\x0b\x32\x1d.seedrl_proto.v1.SessionReply\x12\x16\n\x0ereturns_credit\x18\x03 \x01(\x08\"\x97\x01\n\x0cSessionReply\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12+\n\x07welcome\x18\x02 \x01(\x0b\x32\x18.seedrl_proto.v1.WelcomeH\x00\x12\x11\n\x07\x61\x63tions\x18\x03 \x01(\x0cH\x00\x12.\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x1d.seedrl_proto.v1.SessionErrorH\x00\x42\x06\n\x04kind\"-\n\x0cSessionError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\t\"\x0f\n\rStatusRequest\"\x94\x03\n\x0bStatusReply\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12.\n\x04spec\x18\x03 \x01(\x0b\x32 .seedrl_proto.v1.EnvironmentSpec\x12\x11\n\tenv_steps\x18\x04 \x01(\x04\x12\x17\n\x0ftotal_env_steps\x18\x05 \x01(\x04\x12\x0e\n\x06\x66rames\x18\x06 \x01(\x04\x12\x16\n\x0epolicy_version\x18\x07 \x01(\x04\x12\x10\n\x08sessions\x18\x08 \x01(\r\x12\x10\n\x08num_envs\x18\t \x01(\r\x12\x10\n\x08\x65pisodes\x18\n \x01(\x04\x12\x13\n\x0bmean_return\x18\x0b \x01(\x01\x12\x17\n\x0flast_checkpoint\x18\x0c \x01(\t\x12\x12\n\nbottleneck\x18\r \x01(\t\x12:\n\x07metrics\x18\x0e \x03(\x0b\x32).seedrl_proto.v1.StatusReply.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x13\n\x11\x43heckpointRequest\"\x1f\n\x0f\x43heckpointReply\x12\x0c\n\x04path\x18\x01 \x01(\t\"%\n\x12SetTrainingRequest\x12\x0f\n\x07\x65nabled\x18\x01 \x01(\x08\"\x12\n\x10SetTrainingReply\"!\n\x0fShutdownRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x0f\n\rShutdownReply2\x93\x03\n\x07Learner\x12G\n\x05Infer\x12\x1d.seedrl_proto.v1.BatchRequest\x1a\x1b.seedrl_proto.v1.BatchReply(\x01\x30\x01\x12\x46\n\x06Status\x12\x1e.seedrl_proto.v1.StatusRequest\x1a\x1c.seedrl_proto.v1.StatusReply\x12R\n\nCheckpoint\x12\".seedrl_proto.v1.CheckpointRequest\x1a .seedrl_proto.v1.CheckpointReply\x12U\n\x0bSetTraining\x12#.seedrl_proto.v1.SetTrainingRequest\x1a!.seedrl_proto.v1.SetTrainingReply\x12L\n\x08Shutdown\x12 .seedrl_proto.v1.ShutdownRequest\x1a\x1e.seedrl_proto.v1.ShutdownReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,42 +35,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STATUSREPLY_METRICSENTRY']._loaded_options = None
   _globals['_STATUSREPLY_METRICSENTRY']._serialized_options = b'8\001'
-  _globals['_OPAQUECLIENTMESSAGE']._serialized_start=112
-  _globals['_OPAQUECLIENTMESSAGE']._serialized_end=243
-  _globals['_OPAQUESERVERMESSAGE']._serialized_start=246
-  _globals['_OPAQUESERVERMESSAGE']._serialized_end=425
-  _globals['_BATCHREQUEST']._serialized_start=427
-  _globals['_BATCHREQUEST']._serialized_end=533
-  _globals['_SESSIONREQUEST']._serialized_start=536
-  _globals['_SESSIONREQUEST']._serialized_end=676
-  _globals['_BATCHREPLY']._serialized_start=679
-  _globals['_BATCHREPLY']._serialized_end=839
-  _globals['_LINKWELCOME']._serialized_start=841
-  _globals['_LINKWELCOME']._serialized_end=938
-  _globals['_REPLIES']._serialized_start=940
-  _globals['_REPLIES']._serialized_end=1039
-  _globals['_SESSIONREPLY']._serialized_start=1042
-  _globals['_SESSIONREPLY']._serialized_end=1193
-  _globals['_SESSIONERROR']._serialized_start=1195
-  _globals['_SESSIONERROR']._serialized_end=1240
-  _globals['_STATUSREQUEST']._serialized_start=1242
-  _globals['_STATUSREQUEST']._serialized_end=1257
-  _globals['_STATUSREPLY']._serialized_start=1260
-  _globals['_STATUSREPLY']._serialized_end=1664
-  _globals['_STATUSREPLY_METRICSENTRY']._serialized_start=1618
-  _globals['_STATUSREPLY_METRICSENTRY']._serialized_end=1664
-  _globals['_CHECKPOINTREQUEST']._serialized_start=1666
-  _globals['_CHECKPOINTREQUEST']._serialized_end=1685
-  _globals['_CHECKPOINTREPLY']._serialized_start=1687
-  _globals['_CHECKPOINTREPLY']._serialized_end=1718
-  _globals['_SETTRAININGREQUEST']._serialized_start=1720
-  _globals['_SETTRAININGREQUEST']._serialized_end=1757
-  _globals['_SETTRAININGREPLY']._serialized_start=1759
-  _globals['_SETTRAININGREPLY']._serialized_end=1777
-  _globals['_SHUTDOWNREQUEST']._serialized_start=1779
-  _globals['_SHUTDOWNREQUEST']._serialized_end=1812
-  _globals['_SHUTDOWNREPLY']._serialized_start=1814
-  _globals['_SHUTDOWNREPLY']._serialized_end=1829
-  _globals['_LEARNER']._serialized_start=1832
-  _globals['_LEARNER']._serialized_end=2235
+  _globals['_OPAQUESERVERMESSAGE']._serialized_start=112
+  _globals['_OPAQUESERVERMESSAGE']._serialized_end=291
+  _globals['_BATCHREQUEST']._serialized_start=293
+  _globals['_BATCHREQUEST']._serialized_end=399
+  _globals['_SESSIONREQUEST']._serialized_start=402
+  _globals['_SESSIONREQUEST']._serialized_end=542
+  _globals['_BATCHREPLY']._serialized_start=545
+  _globals['_BATCHREPLY']._serialized_end=705
+  _globals['_LINKWELCOME']._serialized_start=707
+  _globals['_LINKWELCOME']._serialized_end=804
+  _globals['_REPLIES']._serialized_start=806
+  _globals['_REPLIES']._serialized_end=905
+  _globals['_SESSIONREPLY']._serialized_start=908
+  _globals['_SESSIONREPLY']._serialized_end=1059
+  _globals['_SESSIONERROR']._serialized_start=1061
+  _globals['_SESSIONERROR']._serialized_end=1106
+  _globals['_STATUSREQUEST']._serialized_start=1108
+  _globals['_STATUSREQUEST']._serialized_end=1123
+  _globals['_STATUSREPLY']._serialized_start=1126
+  _globals['_STATUSREPLY']._serialized_end=1530
+  _globals['_STATUSREPLY_METRICSENTRY']._serialized_start=1484
+  _globals['_STATUSREPLY_METRICSENTRY']._serialized_end=1530
+  _globals['_CHECKPOINTREQUEST']._serialized_start=1532
+  _globals['_CHECKPOINTREQUEST']._serialized_end=1551
+  _globals['_CHECKPOINTREPLY']._serialized_start=1553
+  _globals['_CHECKPOINTREPLY']._serialized_end=1584
+  _globals['_SETTRAININGREQUEST']._serialized_start=1586
+  _globals['_SETTRAININGREQUEST']._serialized_end=1623
+  _globals['_SETTRAININGREPLY']._serialized_start=1625
+  _globals['_SETTRAININGREPLY']._serialized_end=1643
+  _globals['_SHUTDOWNREQUEST']._serialized_start=1645
+  _globals['_SHUTDOWNREQUEST']._serialized_end=1678
+  _globals['_SHUTDOWNREPLY']._serialized_start=1680
+  _globals['_SHUTDOWNREPLY']._serialized_end=1695
+  _globals['_LEARNER']._serialized_start=1698
+  _globals['_LEARNER']._serialized_end=2101
 # @@protoc_insertion_point(module_scope)

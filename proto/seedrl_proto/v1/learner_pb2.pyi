@@ -8,16 +8,6 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class OpaqueClientMessage(_message.Message):
-    __slots__ = ("hello", "tick", "goodbye")
-    HELLO_FIELD_NUMBER: _ClassVar[int]
-    TICK_FIELD_NUMBER: _ClassVar[int]
-    GOODBYE_FIELD_NUMBER: _ClassVar[int]
-    hello: _inference_pb2.Hello
-    tick: bytes
-    goodbye: _inference_pb2.Goodbye
-    def __init__(self, hello: _Optional[_Union[_inference_pb2.Hello, _Mapping]] = ..., tick: _Optional[bytes] = ..., goodbye: _Optional[_Union[_inference_pb2.Goodbye, _Mapping]] = ...) -> None: ...
-
 class OpaqueServerMessage(_message.Message):
     __slots__ = ("welcome", "actions", "drain", "waiting")
     WELCOME_FIELD_NUMBER: _ClassVar[int]

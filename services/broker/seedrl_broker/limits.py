@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from seedrl_core.errors import BadRequest
+from seedrl_core.wire import Buffer
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import learner_pb2 as learner
 
@@ -29,7 +30,7 @@ class Limits:
         """These limits and those of a link together."""
         return Limits(min(self.max_rows, link.max_batch_rows), min(self.max_bytes, link.max_message_bytes))
 
-    def check_session(self, hello: inference.Hello, tick: bytes | None = None) -> None:
+    def check_session(self, hello: inference.Hello, tick: Buffer | None = None) -> None:
         """BadRequest when a session, or the tick that it has outstanding, is too large."""
         if hello.num_envs > self.max_rows:
             raise BadRequest(f"num_envs: expected at most {self.max_rows} (max_batch_rows), got {hello.num_envs}")
@@ -37,7 +38,7 @@ class Limits:
         if tick is not None:
             self.check_tick(tick)
 
-    def check_tick(self, tick: bytes) -> None:
+    def check_tick(self, tick: Buffer) -> None:
         """BadRequest when a serialized tick is too large."""
         self._check_size("tick", len(tick))
 

@@ -18,6 +18,7 @@ from seedrl_proto.v1 import learner_pb2 as learner
 from seedrl_proto.v1 import learner_pb2_grpc as learner_grpc
 from seedrl_proto.v1 import spec_pb2
 
+_INFER = "/seedrl_proto.v1.Learner/Infer"
 _WELCOME_TIMEOUT_S = 10.0
 _STATUS_TIMEOUT_S = 2.0
 _RETRY_S = (0.2, 1.0)
@@ -52,6 +53,8 @@ class LearnerLink:
         """`channel` leads to `address`, which is for messages; `on_change` is called when the link came or went."""
         self._service = service
         self._stub: Any = learner_grpc.LearnerStub(channel)  # type: ignore[no-untyped-call]
+        # Requests are serialized already.
+        self._infer: Any = channel.stream_stream(_INFER, response_deserializer=learner.BatchReply.FromString)
         self._address = address
         self._on_change = on_change
 
@@ -78,7 +81,7 @@ class LearnerLink:
 
     async def _serve(self) -> None:
         """One stream, from LinkWelcome to its end, which is always a PeerLost."""
-        call = self._stub.Infer(wait_for_ready=True)
+        call = self._infer(wait_for_ready=True)
         try:
             welcome = await self._welcome(call)
             logs.bind(run=welcome.run_id)

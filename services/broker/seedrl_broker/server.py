@@ -47,7 +47,7 @@ async def serve(config: BrokerConfig, stop: asyncio.Event) -> int:
             async with listening(
                 config.listen,
                 SERVICE_NAME,
-                lambda server: server.add_generic_rpc_handlers((servicer.handler(),)),
+                servicer.handler(),
                 checks,
                 max_message_bytes=config.max_message_bytes,
                 grace_s=_STOP_GRACE_S,

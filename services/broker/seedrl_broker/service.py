@@ -15,10 +15,11 @@ from seedrl_broker.batcher import Batcher
 from seedrl_broker.batching_metrics import BatchingMetrics
 from seedrl_broker.limits import ENVELOPE_BYTES, Limits
 from seedrl_broker.session import Session
-from seedrl_core import logs
+from seedrl_core import logs, wire
 from seedrl_core.codec import check_hello
 from seedrl_core.config import BrokerConfig
 from seedrl_core.errors import BadRequest, Overloaded, PeerLost, SeedrlError, error_from_status
+from seedrl_core.wire import Buffer
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import learner_pb2 as learner
 
@@ -100,7 +101,7 @@ class BrokerService:
         _log.info("session_opened", **_names(session), num_envs=session.rows)
         return session
 
-    def tick(self, session: Session, serialized: bytes) -> None:
+    def tick(self, session: Session, serialized: Buffer) -> None:
         """Takes in a client's tick, which waits here while there is no link; one after the session's end is dropped.
 
         Raises:
@@ -176,11 +177,11 @@ class BrokerService:
         self._closes.clear()
         self.metrics.link_lost()
 
-    async def next_request(self) -> learner.BatchRequest:
-        """What to send to the learner next; waits until there is something. Cancellation loses nothing."""
+    async def next_request(self) -> bytes:
+        """The serialized BatchRequest to send next; waits until there is something. Cancellation loses nothing."""
         while True:
             if self._opens or self._closes:
-                return self._opens_and_closes()
+                return self._opens_and_closes().SerializeToString()
             due_at = self._batcher.due_at()
             now = self._clock()
             if due_at <= now:
@@ -270,13 +271,17 @@ class BrokerService:
             del self._opens[number]
         return request
 
-    def _batch(self, now: float) -> learner.BatchRequest:
-        request = learner.BatchRequest(batch_id=next(self._batch_ids))
-        ticks = self._batcher.take(request.batch_id)
+    def _batch(self, now: float) -> bytes:
+        """A BatchRequest with ticks, which are copied only here."""
+        batch_id = next(self._batch_ids)
+        ticks = self._batcher.take(batch_id)
+        queue_wait_ms = self.metrics.batch_sent(batch_id, ticks, self._limits.max_rows, now)
+        parts: list[Buffer] = [learner.BatchRequest(batch_id=batch_id, queue_wait_ms=queue_wait_ms).SerializeToString()]
         for tick in ticks:
-            request.requests.add(session=tick.session, tick=self._sessions[tick.session].tick)
-        request.queue_wait_ms = self.metrics.batch_sent(request.batch_id, ticks, self._limits.max_rows, now)
-        return request
+            number = learner.SessionRequest(session=tick.session).SerializeToString()
+            serialized = wire.field(learner.SessionRequest.TICK_FIELD_NUMBER, self._sessions[tick.session].tick)
+            parts += wire.field(learner.BatchRequest.REQUESTS_FIELD_NUMBER, number, *serialized)
+        return b"".join(parts)
 
     # Both sides.
 

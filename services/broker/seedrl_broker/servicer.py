@@ -1,6 +1,6 @@
 """The broker's gRPC edge towards clients: streams in, calls of `BrokerService` out. Errors become statuses only here.
 
-Ticks and actions stay bytes: `Session` is registered with the opaque twins of its messages.
+Ticks and actions stay bytes.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import grpc
 from seedrl_broker.link import LearnerLink
 from seedrl_broker.service import BrokerService
 from seedrl_broker.session import Session
+from seedrl_core import wire
 from seedrl_core.aio import first_leaf
 from seedrl_core.codec import PROTOCOL_VERSION
 from seedrl_core.config import BrokerConfig
 from seedrl_core.errors import BadRequest, ExpectedError, PeerLost, SeedrlError
 from seedrl_grpc.streams import Context, OpenStreams, abort, read, write
 from seedrl_proto.v1 import inference_pb2 as inference
-from seedrl_proto.v1.learner_pb2 import OpaqueClientMessage, OpaqueServerMessage
+from seedrl_proto.v1.learner_pb2 import OpaqueServerMessage
 
 SERVICE_NAME = "seedrl_proto.v1.Inference"
 _HELLO_TIMEOUT_S = 15.0
@@ -40,7 +41,7 @@ class InferenceServicer:
         methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             "Session": grpc.stream_stream_rpc_method_handler(
                 self.session,
-                request_deserializer=OpaqueClientMessage.FromString,
+                request_deserializer=_parse,
                 response_serializer=OpaqueServerMessage.SerializeToString,
             ),
             "Describe": grpc.unary_unary_rpc_method_handler(
@@ -102,13 +103,13 @@ class InferenceServicer:
         """
         try:
             while (message := await read(context)) is not None:
-                match message.WhichOneof("kind"):
+                match _kind(message):
                     case "tick":
-                        self._service.tick(session, message.tick)
+                        self._service.tick(session, message)
                     case "goodbye":
                         break
                     case kind:
-                        raise BadRequest(f"expected tick or goodbye, got {kind or 'an empty message'}")
+                        raise BadRequest(f"expected tick or goodbye, got {kind}")
             self._service.close(session)
         except ExpectedError as error:
             self._service.close(session, error)
@@ -122,7 +123,21 @@ async def _read_hello(context: Context) -> inference.Hello:
         raise BadRequest(f"expected hello within {_HELLO_TIMEOUT_S:.0f} s, got nothing") from error
     if message is None:
         raise PeerLost("the client left without a hello")
-    if (kind := message.WhichOneof("kind")) != "hello":
-        raise BadRequest(f"expected hello first, got {kind or 'an empty message'}")
+    if (kind := _kind(message)) != "hello":
+        raise BadRequest(f"expected hello first, got {kind}")
     hello: inference.Hello = message.hello
     return hello
+
+
+def _parse(serialized: bytes) -> memoryview | inference.ClientMessage:
+    """A client's message; of a tick, the serialized Tick where it arrived."""
+    tick = wire.whole(serialized, inference.ClientMessage.TICK_FIELD_NUMBER)
+    if tick is not None:
+        return tick
+    message = inference.ClientMessage.FromString(serialized)
+    # A tick with a field of some later version beside it.
+    return memoryview(message.tick.SerializeToString()) if message.HasField("tick") else message
+
+
+def _kind(message: memoryview | inference.ClientMessage) -> str:
+    return "tick" if isinstance(message, memoryview) else message.WhichOneof("kind") or "an empty message"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from seedrl_core.errors import BadRequest, SeedrlError
+from seedrl_core.wire import Buffer
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1.learner_pb2 import OpaqueServerMessage
 
@@ -31,7 +32,7 @@ class Session:
         """A session that has just said `hello`, and is owed a Welcome."""
         self.number = number
         self.hello = hello
-        self.tick: bytes | None = None
+        self.tick: Buffer | None = None
         self.greeted = False
         self.drained = False
         self.asked_at: float | None = now
@@ -44,7 +45,7 @@ class Session:
         """Environments, hence rows in a batch."""
         return self.hello.num_envs
 
-    def ask(self, tick: bytes, now: float) -> None:
+    def ask(self, tick: Buffer, now: float) -> None:
         """Takes in a tick; BadRequest when the last message is unanswered."""
         if self.asked_at is not None:
             raise BadRequest("expected one unanswered message at a time: got a tick before the answer to the last one")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpclib.exceptions
 import grpclib.stream
@@ -16,11 +16,12 @@ import h2.exceptions
 from grpclib.client import Channel, Stream
 from grpclib.config import Configuration
 from grpclib.const import Status
+from grpclib.encoding.base import CodecBase
 
 from seedrl_core.address import Address
 from seedrl_core.errors import BadRequest, PeerLost, SeedrlError, error_from_status
 from seedrl_proto.v1.inference_grpc import InferenceStub
-from seedrl_proto.v1.inference_pb2 import ClientMessage, ServerMessage
+from seedrl_proto.v1.inference_pb2 import ServerMessage
 
 T = TypeVar("T")
 
@@ -39,10 +40,22 @@ _CONNECTION_ERRORS = (
 )
 
 
+class _Codec(CodecBase):
+    """Messages are serialized already when they are sent."""
+
+    __content_subtype__ = "proto"
+
+    def encode(self, message: bytes, message_type: Any) -> bytes:
+        return message
+
+    def decode(self, data: bytes, message_type: Any) -> Any:
+        return message_type.FromString(data)
+
+
 class Connection:
     """An open stream. Every call has a deadline, because grpclib's may wait for ever on a connection that drops."""
 
-    def __init__(self, address: Address, channel: Channel, stream: Stream[ClientMessage, ServerMessage]) -> None:
+    def __init__(self, address: Address, channel: Channel, stream: Stream[Any, ServerMessage]) -> None:
         """Use `open`."""
         self._address = address
         self._channel = channel
@@ -54,12 +67,9 @@ class Connection:
 
         A cancellation closes what was opened.
         """
-        channel = (
-            Channel(path=address.path, config=_CONFIGURATION)
-            if address.path
-            else Channel(address.host, address.port, config=_CONFIGURATION)
-        )
-        stream = InferenceStub(channel).Session.open()
+        target = {"path": address.path} if address.path else {"host": address.host, "port": address.port}
+        channel = Channel(**target, config=_CONFIGURATION, codec=_Codec())
+        stream: Stream[Any, ServerMessage] = InferenceStub(channel).Session.open()
         connection = cls(address, channel, stream)
         try:
             await stream.__aenter__()
@@ -69,8 +79,8 @@ class Connection:
             raise
         return connection
 
-    async def send(self, message: ClientMessage, timeout_s: float) -> None:
-        """Sends one message. Waits, up to the deadline, while the peer's flow control has no room.
+    async def send(self, message: bytes, timeout_s: float) -> None:
+        """Sends one serialized ClientMessage. Waits, up to the deadline, while the peer's flow control has no room.
 
         When the connection is lost it says nothing: `receive` then returns what came before and tells why it ended.
         """
@@ -95,7 +105,7 @@ class Connection:
             raise await self._reason_of_end(PeerLost(f"{self._address} ended the stream without a reason"))
         return message
 
-    async def part(self, message: ClientMessage, timeout_s: float) -> None:
+    async def part(self, message: bytes, timeout_s: float) -> None:
         """Sends the last message and waits until the server has ended the stream; PeerLost when it does not."""
         await self._call(self._stream.send_message(message, end=True), timeout_s, "sending")
         async with asyncio.timeout(timeout_s):

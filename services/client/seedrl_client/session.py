@@ -13,7 +13,7 @@ from typing import Literal, Self
 from seedrl_client.connection import Connection
 from seedrl_client.patience import GaveUp, Patience
 from seedrl_client.validation import check_flags, check_observation, check_reward
-from seedrl_core import codec, logs
+from seedrl_core import codec, logs, wire
 from seedrl_core.address import Address
 from seedrl_core.codec import Episode, TickArrays
 from seedrl_core.errors import BadRequest, InternalError, Overloaded, PeerLost, RunFinished, SeedrlError
@@ -146,7 +146,8 @@ class Session:
             env_ms=env_ms,
         )
         self._unanswered = True
-        reply = await self._until_answered(inference.ClientMessage(tick=codec.encode_tick(arrays)))
+        message = wire.field(inference.ClientMessage.TICK_FIELD_NUMBER, *codec.encode_tick(arrays))
+        reply = await self._until_answered(b"".join(message))
         assert reply is not None
         if reply.sequence != self._sequence:
             raise InternalError(f"actions: expected sequence {self._sequence}, got {reply.sequence}")
@@ -166,11 +167,11 @@ class Session:
         try:
             # However the server takes it, or if it is gone already: the session is over.
             with suppress(SeedrlError, TimeoutError):
-                await connection.part(goodbye, _PARTING_S)
+                await connection.part(goodbye.SerializeToString(), _PARTING_S)
         finally:
             connection.close()
 
-    async def _until_answered(self, tick: inference.ClientMessage | None) -> inference.Actions | None:
+    async def _until_answered(self, tick: bytes | None) -> inference.Actions | None:
         """Opens the stream where needed and sends the tick, if any, as often as connections break."""
         patience = Patience(self._peer_timeout_s, asyncio.get_running_loop().time, self._rng)
         while True:
@@ -194,7 +195,8 @@ class Session:
         """Connects, says Hello and waits for the Welcome."""
         connection = await Connection.open(self._address, self._silence_s)
         try:
-            await connection.send(inference.ClientMessage(hello=self._hello), self._silence_s)
+            hello = inference.ClientMessage(hello=self._hello).SerializeToString()
+            await connection.send(hello, self._silence_s)
             reply = await self._receive(connection, "welcome", patience.hear)
         except BaseException:
             connection.close()
@@ -206,9 +208,7 @@ class Session:
         self._log.info("session_opened", run=self.run_id, policy_version=self.policy_version, num_envs=self.num_envs)
         return connection
 
-    async def _exchange(
-        self, connection: Connection, tick: inference.ClientMessage, patience: Patience
-    ) -> inference.Actions:
+    async def _exchange(self, connection: Connection, tick: bytes, patience: Patience) -> inference.Actions:
         """Sends a tick and waits for its actions; a busy learner may take as long as it likes."""
 
         def on_waiting(reason: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from seedrl_core import logs, supervisor
+from seedrl_core.allocator import keep_freed_memory
 from seedrl_core.errors import ExpectedError
 
 T = TypeVar("T")
@@ -80,6 +81,7 @@ def run_service(
             for watch in watches:
                 watch.cancel()
 
+    keep_freed_memory()
     try:
         return uvloop.run(supervised())
     except ExpectedError as error:

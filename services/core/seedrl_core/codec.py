@@ -1,17 +1,20 @@
-"""Between protobuf messages and NumPy arrays: specs, ticks, actions. The only module of the core that knows the proto.
+"""Between protobuf messages and NumPy arrays: specs, ticks, actions. The only module of the core that knows schemas.
 
 Sizes and dtypes are checked before anything is allocated. No Python loop runs over environments (episodes aside).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgpack
 import numpy as np
+from google.protobuf.message import DecodeError
 
+from seedrl_core import wire
 from seedrl_core.errors import BadRequest, SpecMismatch
 from seedrl_core.spec import Array, EnvironmentSpec, TensorSpec
 from seedrl_proto.v1 import inference_pb2 as inference
@@ -27,7 +30,10 @@ TERMINATED = int(inference.FLAG_TERMINATED)
 TRUNCATED = int(inference.FLAG_TRUNCATED)
 RESTARTED = int(inference.FLAG_RESTARTED)
 LAST = TERMINATED | TRUNCATED
-_ALL_FLAGS = FIRST | LAST | RESTARTED
+
+# Of each value of a byte of flags, whether it is allowed: FIRST shares no tick with an ending, RESTARTED needs FIRST.
+_ALLOWED_FLAGS = np.zeros(256, np.bool_)
+_ALLOWED_FLAGS[[0, FIRST, FIRST | RESTARTED, TERMINATED, TRUNCATED, LAST]] = True
 
 _REWARD = np.dtype("<f4")
 
@@ -124,37 +130,44 @@ def check_hello(hello: inference.Hello) -> None:
         raise BadRequest(f"role: expected ROLE_TRAIN or ROLE_EVAL, got {hello.role}")
 
 
-def encode_tick(tick: TickArrays) -> inference.Tick:
-    """The message for a tick; the arrays must have the dtypes of their spec."""
-    return inference.Tick(
-        sequence=tick.sequence,
-        observation=[leaf.tobytes() for leaf in tick.observation],
+def encode_tick(tick: TickArrays) -> list[wire.Buffer]:
+    """A serialized Tick in parts, its observation among them uncopied; arrays must have the dtypes of their spec."""
+    small = inference.Tick(
         reward=np.asarray(tick.reward, _REWARD).tobytes(),
         flags=np.asarray(tick.flags, np.uint8).tobytes(),
         episodes=[_episode_to_proto(episode) for episode in tick.episodes],
         env_ms=tick.env_ms,
     )
+    parts: list[wire.Buffer] = [inference.Tick(sequence=tick.sequence).SerializeToString()]
+    for leaf in tick.observation:
+        parts += wire.field(inference.Tick.OBSERVATION_FIELD_NUMBER, np.ascontiguousarray(leaf))
+    return [*parts, small.SerializeToString()]
 
 
-def decode_tick(message: inference.Tick, spec: EnvironmentSpec, num_envs: int) -> TickArrays:
-    """Arrays over the message's bytes, read-only and without copying them again.
+def decode_tick(serialized: wire.Buffer, spec: EnvironmentSpec, num_envs: int) -> TickArrays:
+    """Arrays over the bytes of a serialized Tick, read-only and without copying them.
 
     Raises:
-      BadRequest: a leaf of the wrong size, a NaN or infinite number, contradicting flags.
+      BadRequest: no Tick, a leaf of the wrong size, a NaN or infinite number, contradicting flags.
     """
-    if len(message.observation) != len(spec.observation):
-        raise BadRequest(f"observation: expected {len(spec.observation)} leaves, got {len(message.observation)}")
+    observation, rest = wire.cut(serialized, inference.Tick.OBSERVATION_FIELD_NUMBER)
+    try:
+        message = inference.Tick.FromString(rest)
+    except DecodeError as error:
+        raise BadRequest(f"tick: expected a serialized Tick, got {len(serialized)} bytes that are none") from error
+    if len(observation) != len(spec.observation):
+        raise BadRequest(f"observation: expected {len(spec.observation)} leaves, got {len(observation)}")
     flags = _array(message.flags, np.dtype(np.uint8), (num_envs,), "flags")
     reward = _array(message.reward, _REWARD, (num_envs,), "reward")
-    observation = decode_leaves(message.observation, spec.observation, num_envs)
+    leaves = decode_leaves(observation, spec.observation, num_envs)
     _check_finite(reward, "reward")
-    for array, leaf in zip(observation, spec.observation, strict=True):
+    for array, leaf in zip(leaves, spec.observation, strict=True):
         if leaf.dtype.kind == "f":
             _check_finite(array, leaf.path)
     _check_flags(flags)
     return TickArrays(
         sequence=message.sequence,
-        observation=observation,
+        observation=leaves,
         reward=reward,
         flags=flags,
         episodes=tuple(_episode_from_proto(episode, num_envs) for episode in message.episodes),
@@ -162,7 +175,7 @@ def decode_tick(message: inference.Tick, spec: EnvironmentSpec, num_envs: int) -
     )
 
 
-def decode_leaves(values: Sequence[bytes], leaves: Sequence[TensorSpec], num_envs: int) -> tuple[Array, ...]:
+def decode_leaves(values: Sequence[wire.Buffer], leaves: Sequence[TensorSpec], num_envs: int) -> tuple[Array, ...]:
     """One read-only array [num_envs, *shape] a leaf; BadRequest names the leaf of the wrong size."""
     if len(values) != len(leaves):
         raise BadRequest(f"expected {len(leaves)} leaves ({[leaf.path for leaf in leaves]}), got {len(values)}")
@@ -179,12 +192,11 @@ def encode_actions(sequence: int, action: Sequence[Array], policy_version: int) 
     )
 
 
-def _array(value: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> Array:
-    array = np.frombuffer(value, np.uint8)
-    expected = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if array.size != expected:
-        raise BadRequest(f"{name}: expected {expected} bytes ({dtype.name} {shape}), got {array.size}")
-    return array.view(dtype).reshape(shape)
+def _array(value: wire.Buffer, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> Array:
+    expected = math.prod(shape) * dtype.itemsize
+    if len(value) != expected:
+        raise BadRequest(f"{name}: expected {expected} bytes ({dtype.name} {shape}), got {len(value)}")
+    return np.frombuffer(value, dtype).reshape(shape)
 
 
 def _check_finite(array: Array, name: str) -> None:
@@ -195,12 +207,9 @@ def _check_finite(array: Array, name: str) -> None:
 
 
 def _check_flags(flags: Array) -> None:
-    unknown = flags & ~np.uint8(_ALL_FLAGS)
-    both = ((flags & FIRST) != 0) & ((flags & LAST) != 0)
-    bad_restart = ((flags & RESTARTED) != 0) & ((flags & FIRST) == 0)
-    wrong = (unknown != 0) | both | bad_restart
-    if wrong.any():
-        env = int(np.argmax(wrong))
+    allowed = _ALLOWED_FLAGS.take(flags)
+    if not allowed.all():
+        env = int(np.argmin(allowed))
         raise BadRequest(
             "flags: expected FIRST, TERMINATED, TRUNCATED or RESTARTED with FIRST, never FIRST with an ending; "
             f"got {int(flags[env])} in environment {env}"

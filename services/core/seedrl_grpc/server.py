@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -32,7 +32,7 @@ _OPTIONS: tuple[tuple[str, Any], ...] = (
 async def listening(
     address: str,
     service: str,
-    register: Callable[[grpc.aio.Server], object],
+    handler: grpc.GenericRpcHandler,
     checks: health.aio.HealthServicer,
     *,
     max_message_bytes: int,
@@ -43,7 +43,7 @@ async def listening(
     Args:
       address: `host:port` or `unix:PATH`, of which `Address.ensure_free` has made sure.
       service: full name of the service, for reflection.
-      register: adds the service to the server.
+      handler: of the service.
       checks: answers health checks; how the service does is the caller's to say.
       max_message_bytes: largest message accepted.
       grace_s: seconds.
@@ -52,7 +52,7 @@ async def listening(
       AddressInUse: somebody else has taken the address meanwhile, or it is none of this machine's.
     """
     server = grpc.aio.server(options=(*_OPTIONS, ("grpc.max_receive_message_length", max_message_bytes)))
-    register(server)
+    server.add_generic_rpc_handlers((handler,))
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     reflection.enable_server_reflection((service, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     try:

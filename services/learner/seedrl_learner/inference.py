@@ -75,9 +75,7 @@ class Inference:
 
         May finish unrolls, which go to the queue.
         """
-        for slots, tick in ticks:
-            self._store.append(slots, tick)
-        slots = np.concatenate([slots for slots, _ in ticks])
+        slots = self._store.append(ticks)
         version = self._progress.policy_version
         first, action, behaviour, core_state = self._act(slots)
         finished = self._store.complete(slots, action, behaviour, core_state, version)

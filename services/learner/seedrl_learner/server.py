@@ -16,11 +16,9 @@ from seedrl_grpc.server import listening
 from seedrl_learner.reporter import Reporter
 from seedrl_learner.run import Run
 from seedrl_learner.service import LearnerService
-from seedrl_learner.servicer import LearnerServicer
+from seedrl_learner.servicer import SERVICE_NAME, LearnerServicer
 from seedrl_proto.v1 import inference_pb2 as inference
-from seedrl_proto.v1 import learner_pb2_grpc as learner_grpc
 
-_SERVICE = "seedrl_proto.v1.Learner"
 _STOP_GRACE_S = 1.0
 _log = logs.get(__name__)
 
@@ -38,14 +36,14 @@ async def serve(config: LearnerConfig, stop: asyncio.Event, make_run: Callable[[
     reporter = Reporter(run)
     servicer = LearnerServicer(service, reporter, stop.set)
     checks = health.aio.HealthServicer()
-    await checks.set(_SERVICE, health_pb2.HealthCheckResponse.SERVING)
+    await checks.set(SERVICE_NAME, health_pb2.HealthCheckResponse.SERVING)
     collector = ServiceCollector("learner", run.metrics.totals, lambda: _readings(run, service, reporter, servicer))
     try:
         with exported(config.metrics_listen, collector):
             async with listening(
                 config.listen,
-                _SERVICE,
-                lambda server: learner_grpc.add_LearnerServicer_to_server(servicer, server),  # type: ignore[no-untyped-call]
+                SERVICE_NAME,
+                servicer.handler(),
                 checks,
                 max_message_bytes=config.max_message_bytes,
                 grace_s=_STOP_GRACE_S,

@@ -12,11 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
-from google.protobuf.message import DecodeError
-
 from seedrl_core import codec, logs
 from seedrl_core.aio import tell_slow
 from seedrl_core.errors import BadRequest, ExpectedError, SpecMismatch
+from seedrl_learner.batch_request import BatchRequest, SerializedTick
 from seedrl_learner.run import Machinery, Run
 from seedrl_learner.slots import Slots
 from seedrl_proto.v1 import inference_pb2 as inference
@@ -80,17 +79,16 @@ class LearnerService:
         self._room = asyncio.Event()
         self._admission = asyncio.Lock()
 
-    async def answer(self, link: Link, request: learner.BatchRequest) -> AsyncIterator[learner.Replies]:
+    async def answer(self, link: Link, request: BatchRequest) -> AsyncIterator[learner.Replies]:
         """Yields the replies to a request: opens at once, ticks when there is room for the unrolls they may finish.
 
         Back-pressure: waits while the queue of unrolls is full; the broker's credit stays spent meanwhile. Cancellation
         leaves ticks that have already been taken in, so that a repeated one is still answered once.
         """
-        opens = [item for item in request.requests if item.WhichOneof("kind") != "tick"]
-        ticks = [item for item in request.requests if item.WhichOneof("kind") == "tick"]
-        if opens:
+        ticks = request.ticks
+        if request.others:
             loop = asyncio.get_running_loop()
-            replies = await self._in_thread(self._open_and_close, link, opens, loop)
+            replies = await self._in_thread(self._open_and_close, link, request.others, loop)
             yield learner.Replies(batch_id=request.batch_id, replies=replies)
         if ticks:
             self.run.metrics.observe("inference/queue_wait_ms", request.queue_wait_ms)
@@ -202,7 +200,7 @@ class LearnerService:
         self.num_sessions += sessions
         self.num_envs += envs
 
-    def _tick(self, link: Link, items: Sequence[learner.SessionRequest]) -> list[learner.SessionReply]:
+    def _tick(self, link: Link, items: Sequence[SerializedTick]) -> list[learner.SessionReply]:
         """Answers each tick: with new actions, with the last ones if it is a repeated tick, or with an error."""
         replies: list[learner.SessionReply] = []
         new: list[tuple[int, Session, codec.TickArrays]] = []
@@ -230,13 +228,9 @@ class LearnerService:
             replies.extend(self._infer(new))
         return replies
 
-    def _decode(self, session: Session, serialized: bytes) -> codec.TickArrays:
+    def _decode(self, session: Session, serialized: memoryview) -> codec.TickArrays:
         assert self.run.machinery is not None
-        try:
-            message = inference.Tick.FromString(serialized)
-        except DecodeError as error:
-            raise BadRequest(f"tick: expected a serialized Tick, got {len(serialized)} bytes that are none") from error
-        tick = codec.decode_tick(message, self.run.machinery.spec, session.num_envs)
+        tick = codec.decode_tick(serialized, self.run.machinery.spec, session.num_envs)
         last = session.last_reply
         if last is not None and tick.sequence not in (last.sequence, last.sequence + 1):
             raise BadRequest(

@@ -15,17 +15,18 @@ from seedrl_core.aio import first_leaf
 from seedrl_core.codec import spec_to_proto
 from seedrl_core.errors import ExpectedError, PeerLost
 from seedrl_grpc.streams import Context, OpenStreams, abort, read, write
+from seedrl_learner.batch_request import BatchRequest
 from seedrl_learner.reporter import Reporter
 from seedrl_learner.service import LearnerService, Link
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import learner_pb2 as learner
-from seedrl_proto.v1 import learner_pb2_grpc as learner_grpc
 
+SERVICE_NAME = "seedrl_proto.v1.Learner"
 _MAX_UNANSWERED = 64  # requests of one link, those without ticks included
 _log = logs.get(__name__)
 
 
-class LearnerServicer(learner_grpc.LearnerServicer):
+class LearnerServicer:
     """`Learner` of the proto."""
 
     def __init__(self, service: LearnerService, reporter: Reporter, shut_down: Callable[[], None]) -> None:
@@ -58,6 +59,26 @@ class LearnerServicer(learner_grpc.LearnerServicer):
                 del self._writers[link]
                 self._service.disconnect(link).add_done_callback(self._fail_with)
                 _log.info("broker_disconnected", peer=link.peer, reason=reason)
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """What to register at the server; `Infer` reads requests as the service takes them in."""
+        methods: dict[str, Any] = {
+            "Infer": grpc.stream_stream_rpc_method_handler(
+                self.Infer,
+                request_deserializer=BatchRequest.parse,
+                response_serializer=learner.BatchReply.SerializeToString,
+            )
+        }
+        for call, request, reply in (
+            (self.Status, learner.StatusRequest, learner.StatusReply),
+            (self.Checkpoint, learner.CheckpointRequest, learner.CheckpointReply),
+            (self.SetTraining, learner.SetTrainingRequest, learner.SetTrainingReply),
+            (self.Shutdown, learner.ShutdownRequest, learner.ShutdownReply),
+        ):
+            methods[call.__name__] = grpc.unary_unary_rpc_method_handler(
+                call, request_deserializer=request.FromString, response_serializer=reply.SerializeToString
+            )
+        return grpc.method_handlers_generic_handler(SERVICE_NAME, methods)
 
     async def drain(self, code: inference.Drain.Code, reason: str, grace_s: float) -> None:
         """Tells every broker, those that connect later too, and waits up to `grace_s` seconds for them to leave."""
@@ -124,7 +145,7 @@ class LearnerServicer(learner_grpc.LearnerServicer):
                 task = group.create_task(self._answer(link, writer, request))
                 task.add_done_callback(lambda _: unanswered.release())
 
-    async def _answer(self, link: Link, writer: _Writer, request: learner.BatchRequest) -> None:
+    async def _answer(self, link: Link, writer: _Writer, request: BatchRequest) -> None:
         async for replies in self._service.answer(link, request):
             await writer.write(learner.BatchReply(replies=replies))
 

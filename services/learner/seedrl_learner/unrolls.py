@@ -157,28 +157,38 @@ class UnrollStore:
         self.release(self._row[slots].tolist())
         self._row[slots] = -1
 
-    def append(self, slots: Slots, tick: TickArrays) -> None:
-        """Writes obs_t, reward_t, flags_t of N slots; `complete` must follow.
+    def append(self, ticks: Sequence[tuple[Slots, TickArrays]]) -> Slots:
+        """Writes obs_t, reward_t, flags_t of the slots of some sessions; `complete` must follow.
 
         The first tick of a fresh slot counts as FIRST with reward 0, whatever it says: a session that reopens in the
         middle of an episode starts with clean core state, previous action, previous reward and frame stack. RESTARTED
         drops the slot's partial unroll.
+
+        Returns:
+          The slots of all ticks, one after the other.
         """
-        restarted = (tick.flags & RESTARTED) != 0
+        slots = np.concatenate([slots for slots, _ in ticks])
+        flags = np.concatenate([tick.flags for _, tick in ticks])
+        restarted = (flags & RESTARTED) != 0
         if restarted.any():
             self._position[slots[restarted]] = 0
             self._fresh[slots[restarted]] = True
         fresh = self._fresh[slots]
-        first = fresh | ((tick.flags & FIRST) != 0)
+        first = fresh | ((flags & FIRST) != 0)
         rows, position = self._row[slots], self._position[slots]
         self._age[slots] = np.where(first, 0, np.minimum(self._age[slots] + 1, self.layout.frame_stack - 1))
         self._fresh[slots] = False
         for action in self._action:
             action[rows[fresh], 0] = 0
-        self._reward[rows, position] = np.where(first, np.float32(0.0), tick.reward)
-        self._flags[rows, position] = np.where(first, tick.flags | np.uint8(FIRST), tick.flags)
-        for i, leaf in enumerate(tick.observation):
-            self._observation[i][rows, position + self.layout.history(i)] = leaf
+        reward = np.concatenate([tick.reward for _, tick in ticks])
+        self._reward[rows, position] = np.where(first, np.float32(0.0), reward)
+        self._flags[rows, position] = np.where(first, flags | np.uint8(FIRST), flags)
+        for i, stored in enumerate(self._observation):
+            at, begin = position + self.layout.history(i), 0
+            for session_slots, tick in ticks:
+                part = slice(begin, begin := begin + len(session_slots))
+                stored[rows[part], at[part]] = tick.observation[i]
+        return slots
 
     def newest(self, slots: Slots) -> StepInput:
         """The steps just appended to N slots, copied into one batch."""
