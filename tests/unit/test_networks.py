@@ -231,15 +231,19 @@ def make_dueling(core: str = "lstm") -> DuelingNetwork:
 def test_duelling_heads_give_a_value_and_centred_advantages(core: str) -> None:
     """Q = V + A - mean A: the same shift of all advantages changes nothing, one of the value shifts every action."""
     network = make_dueling(core)
+
+    def values() -> tf.Tensor:
+        return run(network, VECTOR, previous_action=tf.ones([B, S, NUM_ACTIONS])).q
+
     with tf.GradientTape() as tape:
-        q = run(network, VECTOR).q
+        q = values()
     assert (q.shape, q.dtype) == ((B, S, NUM_ACTIONS), tf.float32)
     assert all(gradient is not None for gradient in tape.gradient(q, network.trainable_variables))
     (advantage_bias,) = [v for v in network.trainable_variables if v.shape == [NUM_ACTIONS]]
     (value_bias,) = [v for v in network.trainable_variables if v.shape == [1]]
     advantage_bias.assign_add(tf.fill([NUM_ACTIONS], 5.0))
-    np.testing.assert_allclose(run(network, VECTOR).q, q, atol=1e-5)
+    np.testing.assert_allclose(values(), q, atol=1e-5)
     advantage_bias.assign_add([4.0, 0.0, 0.0, 0.0])
-    np.testing.assert_allclose(run(network, VECTOR).q - q, np.broadcast_to([3.0, -1, -1, -1], q.shape), atol=1e-5)
+    np.testing.assert_allclose(values() - q, np.broadcast_to([3.0, -1, -1, -1], q.shape), atol=1e-5)
     value_bias.assign_add([2.0])
-    np.testing.assert_allclose(run(network, VECTOR).q - q, np.broadcast_to([5.0, 1, 1, 1], q.shape), atol=1e-5)
+    np.testing.assert_allclose(values() - q, np.broadcast_to([5.0, 1, 1, 1], q.shape), atol=1e-5)
