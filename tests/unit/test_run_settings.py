@@ -34,6 +34,15 @@ def test_flags_go_to_the_settings_they_stand_for():
     assert (settings.learner.total_env_steps, settings.learner.seed, settings.learner.unroll_length) == (1000, 7, 5)
 
 
+def test_a_resumed_run_goes_on_from_its_own_checkpoints(tmp_path):
+    """The checkpoint that a run started from is not where it resumes; one named again is left to the learner."""
+    file = tmp_path / "c.toml"
+    write_settings(resolve(assignments=["learner.checkpoint=other/step-1"]), file)
+    assert resolve(file=file).learner.checkpoint == Path("other/step-1")
+    assert resolve(file=file, resume=True).learner.checkpoint is None
+    assert resolve(file=file, resume=True, assignments=["learner.checkpoint=x"]).learner.checkpoint == Path("x")
+
+
 def test_a_missing_flag_leaves_what_the_file_says(tmp_path):
     """Without a flag the file's value counts, with one the flag's; resume and mode are never the file's."""
     file = tmp_path / "c.toml"

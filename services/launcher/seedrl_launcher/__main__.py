@@ -76,6 +76,7 @@ def train(
         num_actors=num_actors,
         file=config or (resumed.config_file if resumed else None),
         assignments=set_ or [],
+        resume=resume,
     )
     run = resumed or _new_run(env_id, settings.learner.agent, run_dir or chosen_run_dir(settings))
     settings = with_run_dir(settings, run.path)

@@ -28,8 +28,11 @@ def train_settings(
     num_actors: int,
     file: Path | None,
     assignments: Sequence[str],
+    resume: bool = False,
 ) -> Settings:
     """Settings of a training run; a flag that is None leaves what the file says.
+
+    A run that resumes goes on from its own checkpoints, not from the one that the file says it started from.
 
     Raises:
       ConfigError: an unknown key, a bad value, or more environments than the learner has slots for.
@@ -44,7 +47,8 @@ def train_settings(
     }
     decided = {"learner.mode": "train", "learner.resume": False, "actor.role": "train"}
     given = {key: value for key, value in flags.items() if value is not None}
-    settings = load_settings(file, given | parse_assignments(assignments) | decided)
+    start = {"learner.checkpoint": None} if resume else {}
+    settings = load_settings(file, start | given | parse_assignments(assignments) | decided)
     if settings.actor.env_id != env_id:
         raise ConfigError(f"actor.env_id: expected {env_id}, got {settings.actor.env_id!r}")
     num_envs = num_actors * settings.actor.num_envs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ _log = logs.get(__name__)
 
 
 class Reporter:
-    """Turns windows of metrics into records. One thread at a time."""
+    """Turns windows of metrics into records. A report waits for the one before, which another thread may be writing."""
 
     def __init__(self, run: Run) -> None:
         """Writes under the run's directory, unless the run only serves."""
@@ -27,12 +28,17 @@ class Reporter:
         self._began: tuple[float, int] | None = None
         self.latest: dict[str, float] = {}
         self.bottleneck = STARTING
+        self._reporting = threading.Lock()
 
     def report(self, num_envs: int) -> dict[str, float]:
         """Closes the metrics window and writes it out, at the current number of env steps.
 
         A full disk is an error line, not the end of the run.
         """
+        with self._reporting:
+            return self._report(num_envs)
+
+    def _report(self, num_envs: int) -> dict[str, float]:
         run = self._run
         values = run.metrics.collect()
         if self._began is None and values.get("env_steps_per_s", 0.0) > 0:

@@ -39,7 +39,7 @@ class LastReply:
 
 @dataclass(eq=False)
 class Session:
-    """An open session. `sequence` is that of the newest tick taken in, None before the first."""
+    """An open session; `last_reply` is None before its first tick."""
 
     session_id: bytes
     actor_id: str
@@ -70,8 +70,9 @@ class LearnerService:
         self.num_sessions = 0
         self.num_envs = 0
         self.built = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         if run.machinery is not None:
-            self._announce(run.machinery, asyncio.get_running_loop())
+            self._announce(run.machinery)
         with run.metrics.busy("inference/blocked_share"):
             pass  # a share of 0 is in sight from the start
         self._executor = ThreadPoolExecutor(1, "inference")
@@ -89,8 +90,7 @@ class LearnerService:
         opens = [item for item in request.requests if item.WhichOneof("kind") != "tick"]
         ticks = [item for item in request.requests if item.WhichOneof("kind") == "tick"]
         if opens:
-            loop = asyncio.get_running_loop()
-            replies = await self._in_thread(self._open_and_close, link, opens, loop)
+            replies = await self._in_thread(self._open_and_close, link, opens)
             yield learner.Replies(batch_id=request.batch_id, replies=replies)
         if ticks:
             self.run.metrics.observe("inference/queue_wait_ms", request.queue_wait_ms)
@@ -104,7 +104,7 @@ class LearnerService:
 
     def disconnect(self, link: Link) -> asyncio.Future[None]:
         """Closes all sessions of a link that ended; happens whether or not the result is awaited."""
-        return asyncio.get_running_loop().run_in_executor(self._executor, self._close_all, link)
+        return self._loop.run_in_executor(self._executor, self._close_all, link)
 
     def stop_waiting(self) -> None:
         """Lets ticks through that wait for room, since training has ended."""
@@ -116,8 +116,7 @@ class LearnerService:
         self._executor.shutdown(wait=True)
 
     async def _in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, lambda: function(*args, **kwargs))
+        return await self._loop.run_in_executor(self._executor, lambda: function(*args, **kwargs))
 
     @staticmethod
     def _is_greedy(link: Link, number: int) -> bool:
@@ -137,26 +136,22 @@ class LearnerService:
                     self._room.wait(), "room in the queue of unrolls: training is paused or slower than actors"
                 )
 
-    def _announce(self, machinery: Machinery, loop: asyncio.AbstractEventLoop) -> None:
-        machinery.queue.notify_room(lambda: loop.call_soon_threadsafe(self._room.set))
-        loop.call_soon_threadsafe(self.built.set)
+    def _announce(self, machinery: Machinery) -> None:
+        machinery.queue.notify_room(lambda: self._loop.call_soon_threadsafe(self._room.set))
+        self._loop.call_soon_threadsafe(self.built.set)
 
     # Below: the inference thread.
 
-    def _open_and_close(
-        self, link: Link, items: Sequence[learner.SessionRequest], loop: asyncio.AbstractEventLoop
-    ) -> list[learner.SessionReply]:
+    def _open_and_close(self, link: Link, items: Sequence[learner.SessionRequest]) -> list[learner.SessionReply]:
         replies = []
         for item in items:
             if item.WhichOneof("kind") == "open":
-                replies.append(self._open(link, item.session, item.open, loop))
+                replies.append(self._open(link, item.session, item.open))
             elif item.session in link.sessions:
                 self._close(link, item.session)
         return replies
 
-    def _open(
-        self, link: Link, number: int, hello: inference.Hello, loop: asyncio.AbstractEventLoop
-    ) -> learner.SessionReply:
+    def _open(self, link: Link, number: int, hello: inference.Hello) -> learner.SessionReply:
         try:
             codec.check_hello(hello)
             spec = codec.spec_from_proto(hello.spec)
@@ -168,7 +163,7 @@ class LearnerService:
             known = self.run.machinery is not None
             machinery = self.run.build(spec)
             if not known:
-                self._announce(machinery, loop)
+                self._announce(machinery)
             if hello.session_id in self._open_links:
                 self._close(*self._open_links[hello.session_id])
             slots = machinery.inference.open(hello.num_envs, greedy=greedy)
