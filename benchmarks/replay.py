@@ -82,7 +82,7 @@ class _Replay:
         seconds = 0.0
         tick = self._tick()
         while len(self._data) < self._capacity:
-            self._store.append(slots, tick)
+            self._store.append([(slots, tick)])
             self._queue.put(self._store.complete(slots, *self._outputs(), policy_version=0))
             if len(self._queue):
                 began = time.perf_counter()

@@ -51,7 +51,8 @@ class Session:
             if anew:
                 self.restarts[int(environment)].append(t)
         names = np.stack([self.environments, np.full(n, t)], axis=1)
-        store.append(self.slots, TickArrays(t, (names,), np.full(n, t, np.float32), flags.astype(np.uint8)))
+        tick = TickArrays(t, (names,), np.full(n, t, np.float32), flags.astype(np.uint8))
+        store.append([(self.slots, tick)])
         rows = store.complete(
             self.slots, (names.sum(axis=1),), (names[:, 1].astype(np.float32),), (names.astype(np.float32),), t
         )

@@ -144,5 +144,5 @@ def test_statistics_change_the_policy_only_after_an_update() -> None:
     agent.after_update(batch, tf.constant(1, tf.int64))
     assert (agent.unroll(batch).policy != before).numpy().any()
     seen = batch.observation[0].numpy()[:, 1:].reshape(-1, 3)
-    normalized = agent.network._normalizer(batch.observation)[0].numpy()[:, 1:].reshape(-1, 3)
+    normalized = agent.network._trunk._normalizer(batch.observation)[0].numpy()[:, 1:].reshape(-1, 3)
     np.testing.assert_allclose(normalized, (seen - seen.mean(0)) / seen.std(0), rtol=1e-3, atol=1e-4)
