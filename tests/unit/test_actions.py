@@ -92,6 +92,16 @@ def test_masks_belong_to_the_action_leaf_of_their_name() -> None:
     np.testing.assert_array_equal(masked[0], np.where(allowed, 1.0, MASKED))
 
 
+def test_a_mask_that_forbids_everything_has_no_effect() -> None:
+    """As after an episode's end; the masks of other leaves and rows stay in force."""
+    actions = space(DISCRETE, BINARY, masks=(mask("/a", 4), mask("/c", 6)))
+    parameters = tf.reshape(tf.range(20, dtype=tf.float32), [2, 10])
+    masks = (tf.constant([[0, 0, 0, 0], [0, 1, 1, 1]]), tf.constant([[1, 1, 1, 1, 1, 0], [0] * 6]))
+    masked = actions.mask(parameters, (tf.zeros([2, 2]), *masks)).numpy()
+    assert np.argwhere(masked == MASKED).tolist() == [[0, 9], [1, 0]]
+    np.testing.assert_array_equal(masked[masked != MASKED], np.delete(parameters.numpy(), [9, 10]))
+
+
 def test_a_mask_of_a_single_action_has_the_name_alone() -> None:
     """`observation/action_mask` masks `action`, of any shape with one element a value."""
     multi = TensorSpec("action", np.dtype(np.int64), (2,), (0,), (2,))

@@ -400,3 +400,35 @@ def test_other_action_spaces_are_refused_by_name(leaf: TensorSpec) -> None:
     spec = EnvironmentSpec("test", (VECTOR,), (leaf,))
     with pytest.raises(ConfigError, match=r"agent r2d2 expects one integer of shape \(\), got action: "):
         make_agent(resolve(LearnerConfig(agent="r2d2"), spec), spec)
+
+
+def test_a_masked_action_is_never_taken_and_never_bootstrapped_from() -> None:
+    """Best and random actions are among those allowed, all of which occur; double Q takes the best allowed value."""
+    mask = TensorSpec("observation/action_mask", np.dtype(np.int8), (NUM_ACTIONS,))
+    spec = EnvironmentSpec("test", (mask,), (ACTION,))
+    settings = {"agent": "r2d2", "unroll_length": LENGTH, "network": SMALL, "r2d2": {"burn_in": BURN_IN}}
+    agent = make_agent(resolve(LearnerConfig.model_validate(settings), spec), spec)
+    assert isinstance(agent, R2D2Agent)
+    rows, allowed = 512, np.int8([0, 1, 0, 1, 1])
+    step = StepInput(
+        observation=(tf.constant(np.tile(allowed, (rows, 1))),),
+        reward=tf.zeros([rows]),
+        first=tf.ones([rows], tf.bool),
+        previous_action=(tf.fill([rows], tf.constant(START, tf.int64)),),
+        stack_age=tf.zeros([rows], tf.int32),
+        slot=tf.zeros([rows], tf.int32),  # the level that explores most
+    )
+    state = tuple(tf.zeros([rows, size]) for size in agent.core_state_sizes)
+    taken = [agent.act(step, state, tf.fill([rows], g), tf.constant([1, 2])).action[0].numpy() for g in (True, False)]
+    assert set(taken[1]) == {START + 1, START + 3, START + 4}
+    assert set(taken[0]) <= set(taken[1])
+
+    batch = rollouts.rollout(agent, mask, ACTION, FLAGS)
+    masks = np.tile(allowed, (B, STEPS, 1))
+    batch = batch._replace(observation=(tf.constant(masks),))
+    q = q_values(agent, batch)
+    best = np.where(masks, q, -np.inf).argmax(-1)
+    assert (best != q.argmax(-1)).any()
+    bootstrap = np.take_along_axis(q_values(agent, batch, agent._target), best[..., None], -1)[..., 0]
+    errors, valid = td_errors(agent, batch, of_action(q, batch), bootstrap)
+    np.testing.assert_allclose(agent.loss(batch).priority, priorities(errors, valid), rtol=1e-3)

@@ -143,6 +143,11 @@ class _Mask:
     index: int
     leaf: TensorSpec
 
+    def allowed(self, observation: Sequence[tf.Tensor]) -> tf.Tensor:
+        """[..., size] bool."""
+        allowed = reshape_elements(observation[self.index], self.leaf) != 0
+        return allowed | ~tf.reduce_any(allowed, axis=-1, keepdims=True)
+
 
 class ActionSpace:
     """All leaves of an environment's action, and the masks that its observation has for them.
@@ -184,18 +189,18 @@ class ActionSpace:
         return tf.concat([leaf.features(value) for leaf, value in zip(self._leaves, values, strict=True)], axis=-1)
 
     def mask(self, parameters: tf.Tensor, observation: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Parameters under which actions that the observation's masks forbid have probability 0.
+        """Parameters under which actions that the observation's masks forbid have probability 0, or the least value.
 
-        Where a mask forbids everything, as after an episode's end, nothing can be forbidden: all are equally likely.
+        A mask that forbids every value of its leaf, as after an episode's end, has no effect.
 
         Args:
-          parameters: [..., distribution.num_parameters].
+          parameters: [..., distribution.num_parameters], or the values of a Discrete action.
           observation: all leaves [..., *shape], with the same leading dimensions.
         """
         if not any(self._masks):
             return parameters
         allowed = [
-            reshape_elements(observation[mask.index], mask.leaf) != 0 if mask else tf.ones_like(own, tf.bool)
+            mask.allowed(observation) if mask else tf.ones_like(own, tf.bool)
             for mask, own in zip(self._masks, self.distribution.split(parameters), strict=True)
         ]
         return tf.where(tf.concat(allowed, axis=-1), parameters, MASKED)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from seedrl_core.config import LearnerConfig
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
 from seedrl_learner.agents import inputs as network_inputs
-from seedrl_learner.agents.actions import DiscreteActions
+from seedrl_learner.agents.actions import ActionSpace, DiscreteActions
 from seedrl_learner.agents.base import Loss
 from seedrl_learner.batch import StepInput, StepOutput, UnrollBatch, time_major
 from seedrl_learner.compute import compute_dtype
@@ -39,6 +39,7 @@ class R2D2Agent:
         self._unroll_length = config.unroll_length
         self._target_update_period = config.r2d2.target_update_period
         self._actions = DiscreteActions.of(spec, config.agent)
+        self._mask = ActionSpace(spec).mask
         self.network, self._target = (
             DuelingNetwork(
                 config.network,
@@ -66,23 +67,23 @@ class R2D2Agent:
         self, inputs: StepInput, core_state: tuple[tf.Tensor, ...], greedy: tf.Tensor, seed: tf.Tensor
     ) -> StepOutput:
         """See Agent. An environment's epsilon depends on its slot, so it keeps it while others come and go."""
-        output = self.network(
-            network_inputs.of_step(inputs, self.stacked, self._actions, self.config.r2d2.reward_clip), core_state
-        )
+        step = network_inputs.of_step(inputs, self.stacked, self._actions, self.config.r2d2.reward_clip)
+        output = self.network(step, core_state)
         q = output.q[:, 0]
-        best = tf.argmax(q, axis=-1, output_type=tf.int32)
+        best = tf.argmax(self._mask(output.q, step.observation)[:, 0], axis=-1, output_type=tf.int32)
         level = inputs.slot % len(self._epsilon)
         epsilon = tf.where(greedy, self.config.r2d2.eval_epsilon, tf.gather(tf.constant(self._epsilon), level))
-        chance = tf.random.stateless_uniform([2, tf.shape(best)[0]], seed)
-        random_action = tf.cast(chance[1] * self._actions.num_actions, tf.int32)
-        index = tf.where(chance[0] < epsilon, tf.minimum(random_action, self._actions.num_actions - 1), best)
-        behaviour = (_of_action(q, index), tf.reduce_max(q, axis=-1))
+        explores = tf.random.stateless_uniform(tf.shape(best), seed) < epsilon
+        equally_likely = self._mask(tf.zeros_like(output.q), step.observation)[:, 0]
+        any_action = tf.random.stateless_categorical(equally_likely, 1, tf.random.fold_in(seed, 1), dtype=tf.int32)
+        index = tf.where(explores, any_action[:, 0], best)
+        behaviour = (_of_action(q, index), _of_action(q, best))
         return StepOutput(self._actions.from_index(index), behaviour, output.core_state)
 
     def loss(self, batch: UnrollBatch) -> Loss:
         """Importance-weighted mean over unrolls of the sum over transitions of TD^2 / 2."""
-        q, q_target = self._values(self.network, batch), self._values(self._target, batch)
-        best = tf.argmax(q, axis=-1, output_type=tf.int32)
+        (q, q_allowed), (q_target, _) = self._values(self.network, batch), self._values(self._target, batch)
+        best = tf.argmax(q_allowed, axis=-1, output_type=tf.int32)
         q_of_action = _of_action(q, self._trained(self._actions.to_index(batch.action)))[:-1]
         td_error = tf.stop_gradient(self._target_values(batch, _of_action(q_target, best))) - q_of_action
         valid = self._trained(batch.valid)
@@ -115,14 +116,15 @@ class R2D2Agent:
         td_error = self._target_values(batch, q_max) - q_of_action[:-1]
         return self._priority(td_error, self._trained(batch.valid))
 
-    def _values(self, network: DuelingNetwork, batch: UnrollBatch) -> tf.Tensor:
-        """Values [unroll_length + 1, B, A] after the burn-in, through which no gradient flows."""
+    def _values(self, network: DuelingNetwork, batch: UnrollBatch) -> tuple[tf.Tensor, tf.Tensor]:
+        """Values [unroll_length + 1, B, A] after the burn-in, through which no gradient flows: plain and masked."""
         inputs = network_inputs.of_unrolls(batch, self._actions, self.config.r2d2.reward_clip)
         state = batch.core_state
         if self._burn_in:
             before, inputs = inputs.split(self._burn_in)
             state = tuple(map(tf.stop_gradient, network(before, state).core_state))
-        return time_major(network(inputs, state).q)
+        q = network(inputs, state).q
+        return time_major(q), time_major(self._mask(q, inputs.observation))
 
     def _target_values(self, batch: UnrollBatch, value: tf.Tensor) -> tf.Tensor:
         """h(n-step return) [unroll_length, B] from rescaled state values [unroll_length + 1, B]."""
