@@ -36,7 +36,7 @@ VTRACE_IMAGE: Mapping[str, Any] = {
     "network.normalize_observations": True,
     "vtrace.trace_lambda": 0.95,
     "vtrace.baseline_cost": 0.25,
-    "vtrace.entropy_cost": 0.002,
+    "vtrace.entropy_cost": 0.001,
     "vtrace.reward_clip": 1.0,
 }
 VTRACE_VECTOR: Mapping[str, Any] = {
