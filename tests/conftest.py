@@ -1,7 +1,13 @@
-"""What every test needs: TensorFlow set up as the learner does, before anything imports it."""
+"""What every test needs: TensorFlow set up as the learner does, and test modules that processes can import."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 from seedrl_learner.compute import configure_tensorflow
 
 configure_tensorflow()
+
+_paths = (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _paths))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -110,8 +109,7 @@ async def test_errors_of_a_session_end_the_actor(tmp_path: Path) -> None:
 async def actor_process(address: str, *flags: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """A real `seedrl-actor`."""
     command = [sys.executable, "-m", "seedrl_actor", "--broker", address, *flags]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
-    process = await asyncio.create_subprocess_exec(*command, env=environment, stderr=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
     try:
         yield process
     finally:
