@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import threading
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
 
 import gymnasium
 import numpy as np
@@ -41,6 +45,84 @@ class Counter(gymnasium.Env[np.ndarray[Any, Any], int]):
 
     def _reward(self) -> Any:
         return float(self._t)
+
+
+class Diary(Counter):
+    """A counter that writes down all that it emits and is given; no two of its observations or rewards are alike.
+
+    Each instance is a life with a number of its own. The observation is (life, episode in two bytes, step number).
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        lengths: Sequence[int] = (LENGTH,),
+        first_life: int = 0,
+        last_only: bool = False,
+        breaks_in_life: int = -1,
+    ) -> None:
+        """Takes the next number from `first_life` on that no process has used.
+
+        Args:
+          directory: gets a file `LIFE.jsonl` with one line an observation, each written before it is emitted.
+          lengths: of the episodes, in turn; each life begins with another.
+          first_life: least number of a life.
+          last_only: only an episode's last step is rewarded.
+          breaks_in_life: the life that raises in the midst of an episode, after three whole ones.
+        """
+        super().__init__()
+        self.observation_space = gymnasium.spaces.Box(0, 255, (4,), np.uint8)
+        self._life, self._file = _begin_life(Path(directory), first_life)
+        self._lengths = lengths
+        self._last_only = last_only
+        self._breaks = self._life == breaks_in_life
+        self._episode = -1
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self._episode += 1
+        turn = self._life + self._episode
+        self._length = self._lengths[turn % len(self._lengths)]
+        self._truncates = turn % 2 == 1
+        observation, info = super().reset(seed=seed)
+        self._write(observation, None, 0.0, False, False)
+        return observation, info
+
+    def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        if self._breaks and self._episode >= 3 and self._t == 2:
+            raise RuntimeError("simulator broke")
+        observation, reward, terminated, truncated, info = super().step(action)
+        self._write(observation, action, reward, terminated, truncated)
+        return observation, reward, terminated, truncated, info
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _observe(self) -> Any:
+        return np.array([self._life, *divmod(self._episode, 256), self._t], np.uint8)
+
+    def _reward(self) -> Any:
+        if self._last_only and self._t < self._length:
+            return 0.0
+        return self._t + self._episode % 16 / 16 + self._life / 4096  # exact in float32
+
+    def _write(self, observation: Any, action: int | None, reward: float, terminated: bool, truncated: bool) -> None:
+        line = {
+            "observation": observation.tolist(),
+            "action": action,
+            "reward": reward,
+            "terminated": terminated,
+            "truncated": truncated,
+        }
+        self._file.write(json.dumps(line) + "\n")
+
+
+def _begin_life(directory: Path, first: int) -> tuple[int, TextIO]:
+    for life in itertools.count(first):
+        try:
+            return life, (directory / f"{life}.jsonl").open("x", buffering=1)
+        except FileExistsError:
+            continue
+    raise AssertionError
 
 
 class Misbehaving(Counter):
@@ -84,4 +166,5 @@ class Misbehaving(Counter):
 
 
 gymnasium.register("Counter-v0", Counter)
+gymnasium.register("Diary-v0", Diary)
 gymnasium.register("Misbehaving-v0", Misbehaving)
