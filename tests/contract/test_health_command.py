@@ -16,7 +16,7 @@ from seedrl_core.config import load_settings
 async def health(*arguments: str) -> tuple[int, str]:
     """Exit code and error line."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "seedrl_client.health", *arguments, stderr=asyncio.subprocess.PIPE
+        sys.executable, "-m", "seedrl_grpc.health", *arguments, stderr=asyncio.subprocess.PIPE
     )
     _, told = await process.communicate()
     assert process.returncode is not None

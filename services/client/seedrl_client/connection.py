@@ -1,6 +1,6 @@
-"""One `Inference.Session` stream on a channel of its own. The only module of sessions that knows grpclib.
+"""One `Inference.Session` stream on a channel of its own. The only module that knows grpclib; it translates its errors.
 
-It translates the errors of grpclib; it neither reconnects nor knows what a message means.
+It neither reconnects nor knows what a message means.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from seedrl_core.metrics import Totals
 _GAUGE_UNITS = {
     "_ms": ("_seconds", 1e-3),
     "_share": ("_ratio", 1.0),
-    "_fill": ("_fill_ratio", 1.0),
+    "fill": ("fill_ratio", 1.0),
     "_per_s": ("_per_second", 1.0),
     "/total": ("", 1.0),  # `_total` ends the names of counters alone
 }

@@ -5,14 +5,11 @@ It runs where there is no shell, and next to a server, so it must stay small.
 
 from __future__ import annotations
 
-import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
-import grpclib.exceptions
+import grpc
 import typer
-from grpclib.client import Channel
-from grpclib.health.v1.health_grpc import HealthStub
-from grpclib.health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from seedrl_core.address import Address
 from seedrl_core.command_line import run_command
@@ -21,21 +18,22 @@ from seedrl_core.errors import PeerLost
 _TIMEOUT_S = 4.0
 
 
-async def check(address: Address, service: str) -> None:
+def check(address: Address, service: str) -> None:
     """Returns when the server serves `service`, or anything at all where that is empty.
 
     Raises:
       PeerLost: it does not, or nobody answers within 4 s.
     """
-    channel = Channel(path=address.path) if address.path else Channel(address.host, address.port)
-    try:
-        reply = await HealthStub(channel).Check(HealthCheckRequest(service=service), timeout=_TIMEOUT_S)
-    except (OSError, TimeoutError, grpclib.exceptions.GRPCError, grpclib.exceptions.StreamTerminatedError) as error:
-        raise PeerLost(f"{address}: {error or 'no answer in time'}") from error
-    finally:
-        channel.close()
-    if reply.status != HealthCheckResponse.SERVING:
-        status = HealthCheckResponse.ServingStatus.Name(reply.status)
+    with grpc.insecure_channel(str(address), (("grpc.enable_http_proxy", 0),)) as channel:
+        try:
+            reply = health_pb2_grpc.HealthStub(channel).Check(
+                health_pb2.HealthCheckRequest(service=service), timeout=_TIMEOUT_S
+            )
+        except grpc.RpcError as error:
+            call: Any = error  # which every error of a call is, too
+            raise PeerLost(f"{address}: {call.code().name}: {call.details()}") from error
+    if reply.status != health_pb2.HealthCheckResponse.SERVING:
+        status = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
         raise PeerLost(f"{address}: expected SERVING, got {status}")
 
 
@@ -46,7 +44,7 @@ def run(
     ] = "",
 ) -> None:
     """Exits with 0 when the server serves, else with 1 and one line that says why."""
-    asyncio.run(check(Address.parse(address), service))
+    check(Address.parse(address), service)
 
 
 def main() -> None:
