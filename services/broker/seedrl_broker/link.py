@@ -82,6 +82,7 @@ class LearnerLink:
     async def _serve(self) -> None:
         """One stream, from LinkWelcome to its end, which is always a PeerLost."""
         call = self._infer(wait_for_ready=True)
+        end: BaseException | None = None
         try:
             welcome = await self._welcome(call)
             logs.bind(run=welcome.run_id)
@@ -91,14 +92,14 @@ class LearnerLink:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._send(call))
                 group.create_task(self._receive(call))
-        except* PeerLost as group_error:
-            raise PeerLost(str(first_leaf(group_error))) from group_error
-        except* grpc.aio.AioRpcError as group_error:
-            error = first_leaf(group_error)
-            assert isinstance(error, grpc.aio.AioRpcError)
-            raise PeerLost(f"{error.code().name}: {error.details()}") from group_error
+        except* (PeerLost, grpc.aio.AioRpcError) as group_error:
+            end = first_leaf(group_error)
         finally:
             call.cancel()
+        if isinstance(end, grpc.aio.AioRpcError):
+            raise PeerLost(f"{end.code().name}: {end.details()}") from end
+        if end is not None:
+            raise end
 
     async def _welcome(self, call: Any) -> learner.LinkWelcome:
         try:
