@@ -72,14 +72,14 @@ class MultiBinary(Puzzle):
 
 
 class Box(Puzzle):
-    """Numbers between bounds of their own, also near them: a line of the observation."""
+    """Numbers between bounds of their own: each is a line of the observation. Guessing the middle earns 0.775."""
 
     observation_space = spaces.Box(-1, 1, (2,), np.float64)
     action_space = spaces.Box(np.array([-2.0, 0.0]), np.array([2.0, 0.1]), dtype=np.float64)
 
     def rightness(self, shown: Any, action: Any) -> Any:
-        error = np.abs(action - [-2.0 * shown[1], 0.05 + 0.05 * shown[0]]) / [4.0, 0.1]
-        return 1 - np.mean(np.minimum(1, 2 * error))
+        right = np.array([-1.8 * shown[1], 0.05 + 0.045 * shown[0]])
+        return 1 - np.mean(np.abs(action - right) / [4.0, 0.1])
 
 
 class Nested(Puzzle):
@@ -129,12 +129,12 @@ class Instruction(Puzzle):
 
 
 class ImageAndVector(Puzzle):
-    """Whether the picture's upper half is bright, exclusive or whether the number is positive."""
+    """Two questions in one: whether the picture's upper half is bright, and whether the number is positive."""
 
     observation_space = spaces.Dict(
         {"camera": spaces.Box(0, 255, (36, 36), np.uint8), "state": spaces.Box(-1, 1, (1,), np.float32)}
     )
-    action_space = spaces.Discrete(2)
+    action_space = spaces.Discrete(4)
 
     def show(self) -> Any:
         camera = np.full((36, 36), 20, np.uint8)
@@ -142,7 +142,7 @@ class ImageAndVector(Puzzle):
         return {"camera": camera, "state": self.np_random.choice([-1.0, 1.0], 1).astype(np.float32)}
 
     def rightness(self, shown: Any, action: Any) -> Any:
-        return action == ((shown["camera"][0, 0] > 100) ^ (shown["state"][0] > 0))
+        return action == 2 * (shown["camera"][0, 0] > 100) + (shown["state"][0] > 0)
 
 
 KINDS = (ShiftedDiscrete, MultiDiscrete, MultiBinary, Box, Nested, Masked, Instruction, ImageAndVector)

@@ -1,4 +1,4 @@
-"""Every kind of space is learned to near the best return, which is known, in a few thousand steps."""
+"""Every kind of space is learned to near the best return, which is known, in 20,000 steps."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from space_environments import KINDS, LENGTH
 
 pytestmark = pytest.mark.integration
 
-# Env steps, and the least share of the best return; guessing earns at most half of it.
-NEEDED = {"Box": (60_000, 0.9), "Nested": (40_000, 0.93)}
-USUALLY = (20_000, 0.97)
+# The share of the best return that is asked for: numbers are never quite right. Guessing earns 0.25 to 0.78 of it.
+SHARE = {"Box": 0.95, "Nested": 0.93}
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", [kind.__name__ for kind in KINDS])
 def test_the_right_actions_are_learned(kind: str) -> None:
     """Greedy episodes after training earn nearly all that there is. An action outside of its space would fail."""
-    env_steps, share = NEEDED.get(kind, USUALLY)
+    rate = {} if kind == "ImageAndVector" else {"learner__optimizer__learning_rate": 3e-3}
     run = InProcess(
         f"{kind}-v0",
-        env_steps,
+        20_000,
         actor__env_import="space_environments",
+        learner__batch_unrolls=2,
         learner__vtrace__discount=0.5,
-        learner__optimizer__learning_rate=3e-3,
+        **rate,
     )
     run.train()
-    assert run.evaluate(64) > share * LENGTH
+    assert run.evaluate(64) > SHARE.get(kind, 0.97) * LENGTH

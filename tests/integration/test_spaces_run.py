@@ -40,6 +40,7 @@ def test_nested_spaces_over_the_wire(tmp_path: Path, importable: Any) -> None:
         "actor.env_import=space_environments",
         "learner.vtrace.discount=0.5",
         "learner.optimizer.learning_rate=3e-3",
+        "learner.batch_unrolls=2",
     )
     assert result["mean_return"] > 0.9 * 8
 
