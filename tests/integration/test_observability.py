@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,8 +44,11 @@ def test_the_numbers_of_the_services_agree(run_dir):
     assert 0 < learner["seedrl_learner_env_steps_total"] <= actor["seedrl_actor_env_steps_total"] * 1.01
     assert learner["seedrl_learner_run_env_steps"] >= learner["seedrl_learner_env_steps_total"] * 0.99
     assert broker["seedrl_broker_learner_connected"] == 1
-    for name in ("inference_step_seconds", "train_update_seconds", "environment_step_seconds"):
-        assert 0 < learner[f"seedrl_learner_{name}_sum"] / learner[f"seedrl_learner_{name}_count"] < 10
+    # One at a time, so their seconds cannot exceed the life of the process.
+    life_s = time.time() - learner["process_start_time_seconds"]
+    for name in ("inference_step_seconds", "train_update_seconds"):
+        assert learner[f"seedrl_learner_{name}_count"] > 0
+        assert 0 < learner[f"seedrl_learner_{name}_sum"] < life_s
 
 
 def test_a_session_is_followed_through_all_logs(run_dir):
