@@ -15,6 +15,7 @@ from typing import ParamSpec, TypeVar
 from seedrl_core import codec, logs
 from seedrl_core.aio import tell_slow
 from seedrl_core.errors import BadRequest, ExpectedError, SpecMismatch
+from seedrl_core.shared_memory import PeerRegion
 from seedrl_learner.batch_request import BatchRequest, SerializedTick
 from seedrl_learner.run import Machinery, Run
 from seedrl_learner.slots import Slots
@@ -45,6 +46,7 @@ class Session:
     greedy: bool
     slots: Slots
     last_reply: LastReply | None
+    region: PeerRegion | None  # memory that the client shares
 
     @property
     def num_envs(self) -> int:
@@ -168,12 +170,28 @@ class LearnerService:
         except ExpectedError as error:
             return _error_reply(number, error)
         last_reply = self._last_replies.pop(hello.session_id, None)
-        link.sessions[number] = Session(hello.session_id, hello.actor_id, greedy, slots, last_reply)
+        region = self._map_region(hello)
+        link.sessions[number] = Session(hello.session_id, hello.actor_id, greedy, slots, last_reply, region)
         self._open_links[hello.session_id] = (link, number)
         self._count(1, hello.num_envs)
         _log.info("session_opened", **logs.session_keys(hello.actor_id, hello.session_id), num_envs=hello.num_envs)
-        welcome = inference.Welcome(run_id=self.run.run_id, policy_version=self.run.progress.policy_version)
+        welcome = inference.Welcome(
+            run_id=self.run.run_id,
+            policy_version=self.run.progress.policy_version,
+            shared_memory=region is not None,
+        )
         return learner.SessionReply(session=number, welcome=welcome)
+
+    def _map_region(self, hello: inference.Hello) -> PeerRegion | None:
+        """The memory that a client offers; None when there is none, it is not wanted, or it is of another host."""
+        if self.run.config.shared_memory == "off" or not hello.HasField("shared_memory"):
+            return None
+        offer = hello.shared_memory
+        try:
+            return PeerRegion(hello.session_id, offer.pid, offer.fd, offer.num_bytes, self.run.config.max_message_bytes)
+        except BadRequest as error:
+            _log.info("no_shared_memory", **logs.session_keys(hello.actor_id, hello.session_id), reason=str(error))
+            return None
 
     def _close(self, link: Link, number: int) -> None:
         session = link.sessions.pop(number)
@@ -209,7 +227,7 @@ class LearnerService:
                     raise BadRequest("expected one tick of a session in a request, got two")
                 seen.add(item.session)
                 tick = self._decode(session, item.tick)
-            except BadRequest as error:
+            except ExpectedError as error:
                 new = [entry for entry in new if entry[0] != item.session]
                 if item.session in link.sessions:
                     self._close(link, item.session)
@@ -225,7 +243,7 @@ class LearnerService:
 
     def _decode(self, session: Session, serialized: memoryview) -> codec.TickArrays:
         assert self.run.machinery is not None
-        tick = codec.decode_tick(serialized, self.run.machinery.spec, session.num_envs)
+        tick = codec.decode_tick(serialized, self.run.machinery.spec, session.num_envs, session.region)
         last = session.last_reply
         if last is not None and tick.sequence not in (last.sequence, last.sequence + 1):
             raise BadRequest(
