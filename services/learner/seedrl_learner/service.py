@@ -7,23 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import ParamSpec, TypeVar
 
 from seedrl_core import codec, logs
 from seedrl_core.aio import tell_slow
 from seedrl_core.errors import BadRequest, ExpectedError, SpecMismatch
 from seedrl_core.shared_memory import PeerRegion
+from seedrl_core.worker import Worker
 from seedrl_learner.batch_request import BatchRequest, SerializedTick
 from seedrl_learner.run import Machinery, Run
 from seedrl_learner.slots import Slots
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import learner_pb2 as learner
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _REMEMBERED_SESSIONS = 4096
 _log = logs.get(__name__)
@@ -76,7 +72,7 @@ class LearnerService:
             self._announce(run.machinery)
         with run.metrics.busy("inference/blocked_share"):
             pass  # a share of 0 is in sight from the start
-        self._executor = ThreadPoolExecutor(1, "inference")
+        self._worker = Worker("inference")
         self._open_links: dict[bytes, tuple[Link, int]] = {}
         self._last_replies: OrderedDict[bytes, LastReply] = OrderedDict()
         self._room = asyncio.Event()
@@ -90,21 +86,21 @@ class LearnerService:
         """
         ticks = request.ticks
         if request.others:
-            replies = await self._in_thread(self._open_and_close, link, request.others)
+            replies = await self._worker.call(lambda: self._open_and_close(link, request.others))
             yield learner.Replies(batch_id=request.batch_id, replies=replies)
         if ticks:
             self.run.metrics.observe("inference/queue_wait_ms", request.queue_wait_ms)
             if all(self._is_greedy(link, item.session) for item in ticks):
-                replies = await self._in_thread(self._tick, link, ticks)
+                replies = await self._worker.call(lambda: self._tick(link, ticks))
             else:
                 async with self._admission:
                     await self._wait_for_room()
-                    replies = await self._in_thread(self._tick, link, ticks)
+                    replies = await self._worker.call(lambda: self._tick(link, ticks))
             yield learner.Replies(batch_id=request.batch_id, replies=replies, returns_credit=True)
 
     def disconnect(self, link: Link) -> asyncio.Future[None]:
         """Closes all sessions of a link that ended; happens whether or not the result is awaited."""
-        return self._loop.run_in_executor(self._executor, self._close_all, link)
+        return self._worker.call(lambda: self._close_all(link))
 
     def stop_waiting(self) -> None:
         """Lets ticks through that wait for room, since training has ended."""
@@ -113,10 +109,8 @@ class LearnerService:
 
     def close(self) -> None:
         """Ends the inference thread after the work it has."""
-        self._executor.shutdown(wait=True)
-
-    async def _in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._loop.run_in_executor(self._executor, lambda: function(*args, **kwargs))
+        self._worker.stop()
+        self._worker.thread.join()
 
     @staticmethod
     def _is_greedy(link: Link, number: int) -> bool:
