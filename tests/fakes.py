@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from grpclib.const import Status
 from grpclib.server import Server
 
 from seedrl_core import codec
+from seedrl_core.shared_memory import PeerRegion
 from seedrl_core.spec import EnvironmentSpec
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1.inference_grpc import InferenceBase
@@ -27,6 +29,7 @@ class Call:
         self._stream = stream
         self.spec: EnvironmentSpec
         self.num_envs = 0
+        self._region: PeerRegion | None = None
 
     async def hello(self) -> None:
         """Takes the client's Hello."""
@@ -38,10 +41,14 @@ class Call:
         self.num_envs = message.hello.num_envs
         self._broker.hellos.append(message.hello)
 
-    async def welcome(self) -> None:
-        """Takes the client's Hello and answers it."""
+    async def welcome(self, *, maps_memory: bool = False) -> None:
+        """Takes the client's Hello and answers it; maps the memory that it must offer, if asked to."""
         await self.hello()
-        await self._send(welcome=inference.Welcome(run_id="run", policy_version=1))
+        if maps_memory:
+            hello = self._broker.hellos[-1]
+            offer = hello.shared_memory
+            self._region = PeerRegion(hello.session_id, offer.pid, offer.fd, offer.num_bytes, 1 << 20)
+        await self._send(welcome=inference.Welcome(run_id="run", policy_version=1, shared_memory=maps_memory))
 
     async def tick(self) -> codec.TickArrays | None:
         """Takes a tick; None when the client left with a Goodbye."""
@@ -52,8 +59,11 @@ class Call:
             self._broker.goodbyes.append(message.goodbye.reason)
             return None
         assert kind == "tick", f"expected tick, got {kind}"
-        tick = codec.decode_tick(message.tick.SerializeToString(), self.spec, self.num_envs)
+        tick = codec.decode_tick(message.tick.SerializeToString(), self.spec, self.num_envs, self._region)
+        # What stands in shared memory changes with the next tick.
+        tick = replace(tick, observation=tuple(leaf.copy() for leaf in tick.observation))
         self._broker.ticks.append(tick)
+        self._broker.shared.append(message.tick.HasField("shared"))
         return tick
 
     async def answer(self, tick: codec.TickArrays) -> None:
@@ -92,10 +102,11 @@ class FakeBroker(InferenceBase):
     """Serves the first connection by the first act, and so on; the last act serves all further connections."""
 
     def __init__(self, *acts: Act) -> None:
-        """Records hellos, ticks, goodbyes, and the errors of acts."""
+        """Records hellos, ticks, which of them were in shared memory, goodbyes, and the errors of acts."""
         self._acts = acts
         self.hellos: list[inference.Hello] = []
         self.ticks: list[codec.TickArrays] = []
+        self.shared: list[bool] = []
         self.goodbyes: list[str] = []
         self.errors: list[Exception] = []
         self.connections = 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 from fakes import Call, FakeBroker, fail, serve_all
 from grpclib.const import Status
+from held_memory import regions_of
 
 from seedrl_client import Session, patience
 from seedrl_core import codec
@@ -372,3 +375,83 @@ async def test_a_large_tick_passes(tmp_path: Path) -> None:
         await session.tick(frames, np.zeros(64), np.full(64, codec.FIRST, np.uint8))
         await session.aclose()
     np.testing.assert_array_equal(broker.ticks[0].observation[0], frames)
+
+
+async def map_and_answer(call: Call) -> None:
+    """The act of a broker whose learner is on the client's host."""
+    await call.welcome(maps_memory=True)
+    await call.answer_all()
+
+
+async def test_observations_go_through_memory_that_the_learner_maps(tmp_path: Path) -> None:
+    """They are in no message, and arrive all the same."""
+    broker = FakeBroker(map_and_answer)
+    async with broker.serve(tmp_path) as address, make_session(address) as session:
+        for t in range(3):
+            await tick(session, t)
+    assert broker.shared == [True] * 3
+    assert [float(received.observation[0].mean()) for received in broker.ticks] == [0.0, 1.0, 2.0]
+
+
+async def test_memory_is_not_offered_when_switched_off(tmp_path: Path) -> None:
+    """With shared_memory=off Hello says nothing of it."""
+    broker = FakeBroker(serve_all)
+    async with broker.serve(tmp_path) as address:
+        await open_and_tick(make_session(address, shared_memory="off"))
+    assert [hello.HasField("shared_memory") for hello in broker.hellos] == [False]
+    assert broker.shared == [False]
+
+
+async def test_a_system_without_shared_memory_sends_observations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no region can be made the session works as on another host."""
+
+    def fail_to_make(*_: object) -> None:
+        raise OSError("none here")
+
+    monkeypatch.setattr("seedrl_client.session.OwnRegion", fail_to_make)
+    broker = FakeBroker(serve_all)
+    async with broker.serve(tmp_path) as address:
+        await open_and_tick(make_session(address))
+    assert (broker.hellos[0].HasField("shared_memory"), broker.shared) == (False, [False])
+
+
+async def test_a_tick_is_sent_again_as_the_new_connection_takes_it(tmp_path: Path) -> None:
+    """Answered by reference, then lost, then inline at a learner elsewhere, then in new memory: always the same."""
+
+    async def drop_second(call: Call) -> None:
+        await call.welcome(maps_memory=True)
+        first = await call.tick()
+        assert first is not None
+        await call.answer(first)
+        await call.tick()
+        call.drop()
+
+    async def drop_third(call: Call) -> None:
+        await call.welcome()
+        second = await call.tick()
+        assert second is not None
+        await call.answer(second)
+        await call.tick()
+        call.drop()
+
+    broker = FakeBroker(drop_second, drop_third, map_and_answer)
+    async with broker.serve(tmp_path) as address, make_session(address) as session:
+        for t in range(3):
+            await tick(session, t)
+    assert [received.sequence for received in broker.ticks] == [0, 1, 1, 2, 2]
+    assert [float(received.observation[0].mean()) for received in broker.ticks] == [0.0, 1.0, 1.0, 2.0, 2.0]
+    assert broker.shared == [True, True, False, False, True]
+
+
+async def test_a_session_leaves_no_memory_behind(tmp_path: Path) -> None:
+    """After it has parted its process has neither a mapping nor a descriptor of its region."""
+    broker = FakeBroker(map_and_answer)
+    async with broker.serve(tmp_path) as address, make_session(address) as session:
+        await tick(session, 0)
+        region = os.fstat(broker.hellos[0].shared_memory.fd).st_ino
+        assert region in regions_of()
+        await session.aclose()
+        gc.collect()  # the broker's side is in this process too
+        assert region not in regions_of()

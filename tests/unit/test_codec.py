@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import msgpack
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seedrl_core import codec
-from seedrl_core.errors import BadRequest, SpecMismatch
+from seedrl_core.errors import BadRequest, PeerLost, SpecMismatch
+from seedrl_core.shared_memory import OwnRegion, PeerRegion
 from seedrl_core.spec import DTYPES, EnvironmentSpec, TensorSpec, check_same_spec
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import spec_pb2
@@ -201,3 +203,23 @@ def test_actions_come_back_equal() -> None:
     (action,) = codec.decode_leaves(message.action, SPEC.action, N)
     assert action.tolist() == [1, 2, 3, 4, 1]
     assert (message.sequence, message.policy_version) == (3, 9)
+
+
+def test_a_tick_refers_to_shared_memory_or_carries_its_observation() -> None:
+    """By reference it is small and reads from the region; both at once, or a reference to nothing, are refused."""
+    session_id = bytes(16)
+    own = OwnRegion(session_id, SPEC.observation, N)
+    peer = PeerRegion(session_id, os.getpid(), own.fd, own.num_bytes, 1 << 20)
+    tick = make_tick()
+    serialized = b"".join(codec.encode_tick(tick, own.write(tick.observation, 3)))
+    assert len(serialized) < sum(leaf.nbytes for leaf in tick.observation)
+    back = codec.decode_tick(serialized, SPEC, N, peer)
+    for sent, got in zip(tick.observation, back.observation, strict=True):
+        np.testing.assert_array_equal(got, sent)
+        assert not got.flags.writeable
+    with pytest.raises(PeerLost, match="open the session again"):
+        codec.decode_tick(serialized, SPEC, N)
+    with pytest.raises(BadRequest, match="observation: expected none"):
+        codec.decode_tick(serialized + b"".join(codec.encode_tick(tick)), SPEC, N, peer)
+    del back, got
+    own.close()

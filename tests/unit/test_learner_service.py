@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from held_memory import regions_of
 
 from seedrl_core import codec
 from seedrl_core.config import load_settings
+from seedrl_core.errors import PeerLost
+from seedrl_core.shared_memory import OwnRegion
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
 from seedrl_learner.batch_request import BatchRequest
 from seedrl_learner.run import Run
@@ -85,14 +89,34 @@ class Client:
         ]
         return reply
 
+    def offer(self, pid: int | None = None) -> inference.Hello:
+        """A Hello that offers shared memory, which process `pid` is said to hold."""
+        self.region = OwnRegion(self.session_id, SPEC.observation, self.num_envs)
+        hello = self.hello()
+        hello.shared_memory.pid = os.getpid() if pid is None else pid
+        hello.shared_memory.fd, hello.shared_memory.num_bytes = self.region.fd, self.region.num_bytes
+        return hello
+
+    async def shared_tick(self, flags: int = 0, **change: object) -> learner.SessionReply:
+        """The next tick in turn, its observation in shared memory; `change` replaces parts of the reference."""
+        tick = self.make_arrays(flags)
+        reference = self.region.write(tick.observation, tick.sequence)._replace(**change)
+        return await self.ask(tick=b"".join(codec.encode_tick(tick, reference)))
+
     async def open(self, **hello: object) -> learner.SessionReply:
         """Sends Hello."""
         return await self.ask(open=self.hello(**hello))  # type: ignore[arg-type]
 
     def make_tick(self, flags: int = 0, sequence: int | None = None, observation: float | None = None) -> bytes:
         """A valid tick, serialized; the next in turn, and observing its number, unless told otherwise."""
+        return b"".join(codec.encode_tick(self.make_arrays(flags, sequence, observation)))
+
+    def make_arrays(
+        self, flags: int = 0, sequence: int | None = None, observation: float | None = None
+    ) -> codec.TickArrays:
+        """See make_tick."""
         self.sequence = self.sequence + 1 if sequence is None else sequence
-        tick = codec.TickArrays(
+        return codec.TickArrays(
             sequence=self.sequence,
             observation=(
                 np.full((self.num_envs, 2), self.sequence if observation is None else observation, np.float32),
@@ -100,7 +124,6 @@ class Client:
             reward=np.ones(self.num_envs, np.float32),
             flags=np.full(self.num_envs, flags, np.uint8),
         )
-        return b"".join(codec.encode_tick(tick))
 
     async def tick(self, *args: Any, **kwargs: Any) -> learner.SessionReply:
         """Sends a tick; see make_tick."""
@@ -276,3 +299,70 @@ async def test_a_serving_learner_refuses_training_sessions(tmp_path: Path) -> No
     first = [actions_of(await client.tick(codec.FIRST, observation=1.0)) for _ in range(3)]
     assert first[0] == first[1] == first[2], "greedy actions of one observation in a fresh episode never vary"
     serving.close()
+
+
+async def test_observations_in_shared_memory_make_the_same_unrolls(tmp_path: Path) -> None:
+    """The learner maps what a client of its host offers, and stores from there what others send."""
+    service = LearnerService(make_run(tmp_path / "run", queue_unrolls=8))
+    sharing, sending = Client(service, Link("test"), 1), Client(service, Link("test"), 2)
+    assert (await sharing.ask(open=sharing.offer())).welcome.shared_memory
+    assert not (await sending.open()).welcome.shared_memory
+    for step in range(UNROLL_LENGTH + 1):
+        flags = 0 if step else codec.FIRST
+        assert actions_of(await sharing.shared_tick(flags))
+        assert actions_of(await sending.tick(flags))
+    machinery = service.run.machinery
+    assert machinery is not None
+    rows = machinery.queue.take(4, timeout_s=0.0)
+    assert rows is not None
+    shared, sent = (machinery.store.gather(part).observation[0] for part in (rows[:2], rows[2:]))
+    assert shared[:, :, 0].tolist() == [list(range(UNROLL_LENGTH + 1))] * 2
+    np.testing.assert_array_equal(shared, sent)
+    service.close()
+
+
+async def test_shared_memory_that_is_not_here_is_declined(service: LearnerService) -> None:
+    """A client of another host, as far as can be seen: it is welcome, and sends its observations."""
+    client = Client(service, Link("test"), 1)
+    assert not (await client.ask(open=client.offer(pid=2**31 - 1))).welcome.shared_memory
+    assert actions_of(await client.tick(codec.FIRST))
+
+
+async def test_shared_memory_can_be_switched_off(tmp_path: Path) -> None:
+    """With learner.shared_memory=off nothing is mapped; a tick that refers to memory must open its session again."""
+    service = LearnerService(make_run(tmp_path / "run", shared_memory="off"))
+    client = Client(service, Link("test"), 1)
+    assert not (await client.ask(open=client.offer())).welcome.shared_memory
+    reply = await client.shared_tick(codec.FIRST)
+    assert reply.error.code == PeerLost.status
+    assert "open the session again" in reply.error.message
+    assert service.num_sessions == 0
+    service.close()
+
+
+@pytest.mark.parametrize("change", [{"offsets": (120,)}, {"offsets": (2**64 - 1,)}, {"offsets": ()}, {"generation": 7}])
+async def test_a_bad_reference_ends_its_session_and_no_other(
+    service: LearnerService, change: dict[str, object]
+) -> None:
+    """The error names what was expected; the learner goes on."""
+    link = Link("test")
+    bad, good = Client(service, link, 1), Client(service, link, 2)
+    await bad.ask(open=bad.offer())
+    await good.ask(open=good.offer())
+    reply = await bad.shared_tick(codec.FIRST, **change)
+    assert reply.error.code == 3
+    assert "shared." in reply.error.message
+    assert actions_of(await good.shared_tick(codec.FIRST))
+    assert service.num_sessions == 1
+
+
+async def test_a_closed_session_lets_go_of_the_memory(service: LearnerService) -> None:
+    """Nothing of the region is mapped after the client, or its link, has gone."""
+    client = Client(service, Link("test"), 1)
+    await client.ask(open=client.offer())
+    await client.shared_tick(codec.FIRST)
+    region = os.fstat(client.region.fd).st_ino
+    client.region.close()
+    assert region in regions_of()
+    await service.disconnect(client.link)
+    assert region not in regions_of()

@@ -53,44 +53,68 @@ class ServerMessage(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., actions: _Optional[_Union[Actions, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "session_id", "actor_id", "role", "num_envs", "spec")
+    __slots__ = ("protocol_version", "session_id", "actor_id", "role", "num_envs", "spec", "shared_memory")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     ACTOR_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     NUM_ENVS_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
+    SHARED_MEMORY_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     session_id: bytes
     actor_id: str
     role: Role
     num_envs: int
     spec: _spec_pb2.EnvironmentSpec
-    def __init__(self, protocol_version: _Optional[int] = ..., session_id: _Optional[bytes] = ..., actor_id: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., num_envs: _Optional[int] = ..., spec: _Optional[_Union[_spec_pb2.EnvironmentSpec, _Mapping]] = ...) -> None: ...
+    shared_memory: SharedMemory
+    def __init__(self, protocol_version: _Optional[int] = ..., session_id: _Optional[bytes] = ..., actor_id: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., num_envs: _Optional[int] = ..., spec: _Optional[_Union[_spec_pb2.EnvironmentSpec, _Mapping]] = ..., shared_memory: _Optional[_Union[SharedMemory, _Mapping]] = ...) -> None: ...
+
+class SharedMemory(_message.Message):
+    __slots__ = ("pid", "fd", "num_bytes")
+    PID_FIELD_NUMBER: _ClassVar[int]
+    FD_FIELD_NUMBER: _ClassVar[int]
+    NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    pid: int
+    fd: int
+    num_bytes: int
+    def __init__(self, pid: _Optional[int] = ..., fd: _Optional[int] = ..., num_bytes: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("run_id", "policy_version")
+    __slots__ = ("run_id", "policy_version", "shared_memory")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SHARED_MEMORY_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     policy_version: int
-    def __init__(self, run_id: _Optional[str] = ..., policy_version: _Optional[int] = ...) -> None: ...
+    shared_memory: bool
+    def __init__(self, run_id: _Optional[str] = ..., policy_version: _Optional[int] = ..., shared_memory: bool = ...) -> None: ...
 
 class Tick(_message.Message):
-    __slots__ = ("sequence", "observation", "reward", "flags", "episodes", "env_ms")
+    __slots__ = ("sequence", "observation", "reward", "flags", "episodes", "env_ms", "shared")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     OBSERVATION_FIELD_NUMBER: _ClassVar[int]
     REWARD_FIELD_NUMBER: _ClassVar[int]
     FLAGS_FIELD_NUMBER: _ClassVar[int]
     EPISODES_FIELD_NUMBER: _ClassVar[int]
     ENV_MS_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     observation: _containers.RepeatedScalarFieldContainer[bytes]
     reward: bytes
     flags: bytes
     episodes: _containers.RepeatedCompositeFieldContainer[Episode]
     env_ms: float
-    def __init__(self, sequence: _Optional[int] = ..., observation: _Optional[_Iterable[bytes]] = ..., reward: _Optional[bytes] = ..., flags: _Optional[bytes] = ..., episodes: _Optional[_Iterable[_Union[Episode, _Mapping]]] = ..., env_ms: _Optional[float] = ...) -> None: ...
+    shared: SharedObservation
+    def __init__(self, sequence: _Optional[int] = ..., observation: _Optional[_Iterable[bytes]] = ..., reward: _Optional[bytes] = ..., flags: _Optional[bytes] = ..., episodes: _Optional[_Iterable[_Union[Episode, _Mapping]]] = ..., env_ms: _Optional[float] = ..., shared: _Optional[_Union[SharedObservation, _Mapping]] = ...) -> None: ...
+
+class SharedObservation(_message.Message):
+    __slots__ = ("offset", "generation")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    offset: _containers.RepeatedScalarFieldContainer[int]
+    generation: int
+    def __init__(self, offset: _Optional[_Iterable[int]] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class Episode(_message.Message):
     __slots__ = ("env", "episode_return", "length", "info")

@@ -108,6 +108,7 @@ async def _run_session(
             role=config.role,
             actor_id=actor_id(config),
             peer_timeout_s=config.peer_timeout_s,
+            shared_memory=config.shared_memory,
         ) as session:
             logs.bind(run=session.run_id)
             with metrics.session(share.num_envs, session.run_id):

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import queue
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from seedrl_actor.environments import Step, VectorEnvironment
 from seedrl_core import logs
 from seedrl_core.spec import Array, EnvironmentSpec
+from seedrl_core.worker import Worker
 
 T = TypeVar("T")
 
@@ -38,11 +37,9 @@ class EnvironmentThread:
         """
         self._make = make
         self._timeout_s = timeout_s
-        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
         self._environment: VectorEnvironment | None = None
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._thread.start()
+        self._worker = Worker(name)
 
     async def build(self) -> EnvironmentSpec:
         """Builds the environments and returns their spec. Raises what `make` raises."""
@@ -70,7 +67,7 @@ class EnvironmentThread:
         except TimeoutError:
             _log.warning("environment_abandoned", environment=self._busy_with)
         finally:
-            self._calls.put(None)
+            self._worker.stop()
 
     @property
     def _built(self) -> VectorEnvironment:
@@ -79,11 +76,10 @@ class EnvironmentThread:
 
     @property
     def _busy_with(self) -> str:
-        return self._environment.busy_with if self._environment else self._thread.name
+        return self._environment.busy_with if self._environment else self._worker.thread.name
 
     async def _call(self, call: Callable[[], T]) -> T:
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._calls.put((call, future))
+        future = self._worker.call(call)
         self._watch(self._loop.time())
         try:
             return await future
@@ -96,30 +92,9 @@ class EnvironmentThread:
     def _tell_hang(self, started: float) -> None:
         self._watch(started)
         elapsed_s = self._loop.time() - started
-        frame = sys._current_frames().get(self._thread.ident or 0)
+        frame = sys._current_frames().get(self._worker.thread.ident or 0)
         stack = "".join(traceback.format_stack(frame)) if frame else ""
         _log.warning("environment_hangs", environment=self._busy_with, elapsed_s=round(elapsed_s, 1), stack=stack)
-
-    def _work(self) -> None:
-        while (item := self._calls.get()) is not None:
-            call, future = item
-            try:
-                outcome, error = call(), None
-            except BaseException as raised:
-                outcome, error = None, raised
-            try:
-                self._loop.call_soon_threadsafe(_settle, future, outcome, error)
-            except RuntimeError:
-                return  # the loop is closed: the process ends
-
-
-def _settle(future: asyncio.Future[Any], outcome: Any, error: BaseException | None) -> None:
-    if future.done():
-        return  # cancelled meanwhile
-    if error is None:
-        future.set_result(outcome)
-    else:
-        future.set_exception(error)
 
 
 def _timed(call: Callable[[], Step]) -> tuple[Step, float]:

@@ -17,6 +17,7 @@ from seedrl_core import codec, logs, wire
 from seedrl_core.address import Address
 from seedrl_core.codec import Episode, TickArrays
 from seedrl_core.errors import BadRequest, InternalError, Overloaded, PeerLost, RunFinished, SeedrlError
+from seedrl_core.shared_memory import SESSION_ID_BYTES, OwnRegion
 from seedrl_core.spec import Array, EnvironmentSpec
 from seedrl_proto.v1 import inference_pb2 as inference
 
@@ -50,6 +51,7 @@ class Session:
         actor_id: str = "",
         peer_timeout_s: float = 300.0,
         silence_s: float = SILENCE_S,
+        shared_memory: Literal["auto", "off"] = "auto",
     ) -> None:
         """Nothing is sent before `open`.
 
@@ -61,6 +63,7 @@ class Session:
           actor_id: name in the logs and metrics of the servers.
           peer_timeout_s: give up when broker or learner are away this long.
           silence_s: a connection on which nothing comes for this long while an answer is due counts as dead.
+          shared_memory: auto: observations go through memory that is shared with the learner, if it is on this host.
         """
         if not 1 <= num_envs <= codec.MAX_NUM_ENVS:
             raise BadRequest(f"num_envs: expected 1..{codec.MAX_NUM_ENVS}, got {num_envs}")
@@ -71,9 +74,10 @@ class Session:
         self._address = address if isinstance(address, Address) else Address.parse(address)
         self._peer_timeout_s = peer_timeout_s
         self._silence_s = silence_s
+        self._offers_memory = shared_memory == "auto"
         self._hello = inference.Hello(
             protocol_version=codec.PROTOCOL_VERSION,
-            session_id=os.urandom(codec.SESSION_ID_BYTES),
+            session_id=os.urandom(SESSION_ID_BYTES),
             actor_id=actor_id,
             role=_ROLES[role],
             num_envs=num_envs,
@@ -81,6 +85,7 @@ class Session:
         )
         self._rng = random.Random(self._hello.session_id)
         self._connection: Connection | None = None
+        self._region: OwnRegion | None = None  # that the learner of this connection has mapped
         self._sequence = 0
         self._flags: Array | None = None
         self._unanswered = False
@@ -146,8 +151,7 @@ class Session:
             env_ms=env_ms,
         )
         self._unanswered = True
-        message = wire.field(inference.ClientMessage.TICK_FIELD_NUMBER, *codec.encode_tick(arrays))
-        reply = await self._until_answered(b"".join(message))
+        reply = await self._until_answered(arrays)
         assert reply is not None
         if reply.sequence != self._sequence:
             raise InternalError(f"actions: expected sequence {self._sequence}, got {reply.sequence}")
@@ -160,7 +164,7 @@ class Session:
 
     async def aclose(self, reason: str = "done") -> None:
         """Says Goodbye, waits shortly for the server to end the stream, closes the connection. May be called twice."""
-        connection, self._connection = self._connection, None
+        connection = self._connection
         if connection is None:
             return
         goodbye = inference.ClientMessage(goodbye=inference.Goodbye(reason=reason[:500]))
@@ -169,9 +173,9 @@ class Session:
             with suppress(SeedrlError, TimeoutError):
                 await connection.part(goodbye.SerializeToString(), _PARTING_S)
         finally:
-            connection.close()
+            self._drop()
 
-    async def _until_answered(self, tick: bytes | None) -> inference.Actions | None:
+    async def _until_answered(self, tick: TickArrays | None) -> inference.Actions | None:
         """Opens the stream where needed and sends the tick, if any, as often as connections break."""
         patience = Patience(self._peer_timeout_s, asyncio.get_running_loop().time, self._rng)
         while True:
@@ -193,28 +197,52 @@ class Session:
 
     async def _reopen(self, patience: Patience) -> Connection:
         """Connects, says Hello and waits for the Welcome."""
-        connection = await Connection.open(self._address, self._silence_s)
+        connection = self._connection = await Connection.open(self._address, self._silence_s)
         try:
-            hello = inference.ClientMessage(hello=self._hello).SerializeToString()
-            await connection.send(hello, self._silence_s)
+            region = self._region = self._offered_region()
+            hello = inference.ClientMessage(hello=self._hello)
+            if region is not None:
+                offer = inference.SharedMemory(pid=os.getpid(), fd=region.fd, num_bytes=region.num_bytes)
+                hello.hello.shared_memory.CopyFrom(offer)
+            await connection.send(hello.SerializeToString(), self._silence_s)
             reply = await self._receive(connection, "welcome", patience.hear)
         except BaseException:
-            connection.close()
+            self._drop()
             raise
+        if region is not None and not reply.welcome.shared_memory:
+            self._region = None
+            region.close()
         patience.renew()
         self.run_id = reply.welcome.run_id
         self.policy_version = reply.welcome.policy_version
-        self._connection = connection
-        self._log.info("session_opened", run=self.run_id, policy_version=self.policy_version, num_envs=self.num_envs)
+        self._log.info(
+            "session_opened",
+            run=self.run_id,
+            policy_version=self.policy_version,
+            num_envs=self.num_envs,
+            shared_memory=self._region is not None,
+        )
         return connection
 
-    async def _exchange(self, connection: Connection, tick: bytes, patience: Patience) -> inference.Actions:
+    def _offered_region(self) -> OwnRegion | None:
+        """New memory to share; None where that is not wanted or the system has none."""
+        if not self._offers_memory:
+            return None
+        try:
+            return OwnRegion(self._hello.session_id, self.spec.observation, self.num_envs)
+        except OSError as error:
+            self._log.info("no_shared_memory", reason=str(error))
+            return None
+
+    async def _exchange(self, connection: Connection, tick: TickArrays, patience: Patience) -> inference.Actions:
         """Sends a tick and waits for its actions; a busy learner may take as long as it likes."""
 
         def on_waiting(reason: str) -> None:
             (patience.hear if reason.startswith(LEARNER_AWAY) else patience.bear)(reason)
 
-        await connection.send(tick, self._silence_s)
+        shared = self._region.write(tick.observation, tick.sequence) if self._region else None
+        message = wire.field(inference.ClientMessage.TICK_FIELD_NUMBER, *codec.encode_tick(tick, shared))
+        await connection.send(b"".join(message), self._silence_s)
         return (await self._receive(connection, "actions", on_waiting)).actions
 
     async def _receive(
@@ -237,6 +265,9 @@ class Session:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        if self._region is not None:
+            self._region.close()
+            self._region = None
 
 
 def _error_of(drain: inference.Drain) -> RunFinished | PeerLost:

@@ -15,13 +15,13 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from seedrl_core import wire
-from seedrl_core.errors import BadRequest, SpecMismatch
+from seedrl_core.errors import BadRequest, PeerLost, SpecMismatch
+from seedrl_core.shared_memory import SESSION_ID_BYTES, PeerRegion, Reference
 from seedrl_core.spec import Array, EnvironmentSpec, TensorSpec
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import spec_pb2
 
 PROTOCOL_VERSION = 1
-SESSION_ID_BYTES = 16
 MAX_NUM_ENVS = 1 << 16
 MAX_INFO_BYTES = 4096
 
@@ -130,31 +130,48 @@ def check_hello(hello: inference.Hello) -> None:
         raise BadRequest(f"role: expected ROLE_TRAIN or ROLE_EVAL, got {hello.role}")
 
 
-def encode_tick(tick: TickArrays) -> list[wire.Buffer]:
-    """A serialized Tick in parts, its observation among them uncopied; arrays must have the dtypes of their spec."""
+def encode_tick(tick: TickArrays, shared: Reference | None = None) -> list[wire.Buffer]:
+    """A serialized Tick in parts, its observation among them uncopied, or in the region where `shared` says it stands.
+
+    The arrays must have the dtypes of their spec.
+    """
     small = inference.Tick(
         reward=np.asarray(tick.reward, _REWARD).tobytes(),
         flags=np.asarray(tick.flags, np.uint8).tobytes(),
         episodes=[_episode_to_proto(episode) for episode in tick.episodes],
         env_ms=tick.env_ms,
     )
+    if shared is not None:
+        small.shared.offset.extend(shared.offsets)
+        small.shared.generation = shared.generation
     parts: list[wire.Buffer] = [inference.Tick(sequence=tick.sequence).SerializeToString()]
-    for leaf in tick.observation:
+    for leaf in () if shared else tick.observation:
         parts += wire.field(inference.Tick.OBSERVATION_FIELD_NUMBER, np.ascontiguousarray(leaf))
     return [*parts, small.SerializeToString()]
 
 
-def decode_tick(serialized: wire.Buffer, spec: EnvironmentSpec, num_envs: int) -> TickArrays:
-    """Arrays over the bytes of a serialized Tick, read-only and without copying them.
+def decode_tick(
+    serialized: wire.Buffer, spec: EnvironmentSpec, num_envs: int, region: PeerRegion | None = None
+) -> TickArrays:
+    """Arrays over the bytes of a serialized Tick, or over the region it refers to; read-only and without copying them.
 
     Raises:
-      BadRequest: no Tick, a leaf of the wrong size, a NaN or infinite number, contradicting flags.
+      BadRequest: no Tick, a leaf of the wrong size, a NaN or infinite number, contradicting flags, a reference that is
+        none into the region.
+      PeerLost: it refers to a region, and there is none: the session must be opened again.
     """
     observation, rest = wire.cut(serialized, inference.Tick.OBSERVATION_FIELD_NUMBER)
     try:
         message = inference.Tick.FromString(rest)
     except DecodeError as error:
         raise BadRequest(f"tick: expected a serialized Tick, got {len(serialized)} bytes that are none") from error
+    if message.HasField("shared"):
+        if observation:
+            raise BadRequest("observation: expected none in a tick that has it in shared memory")
+        if region is None:
+            raise PeerLost("the learner does not hold the session's shared memory: open the session again")
+        reference = Reference(tuple(message.shared.offset), message.shared.generation)
+        observation = region.read(reference, spec.observation, num_envs)
     if len(observation) != len(spec.observation):
         raise BadRequest(f"observation: expected {len(spec.observation)} leaves, got {len(observation)}")
     flags = _array(message.flags, np.dtype(np.uint8), (num_envs,), "flags")

@@ -95,6 +95,9 @@ class ActorConfig(_Model):
         0, ge=0, description="stop after this many whole episodes, spread evenly over environments; 0: never"
     )
     results: Path | None = Field(None, description="file that gets one JSON line an episode")
+    shared_memory: Literal["auto", "off"] = Field(
+        "auto", description="auto: observations go through shared memory where the learner is on this host"
+    )
     peer_timeout_s: Seconds = Field(300.0, description="give up when broker or learner are away this long, seconds")
     env_timeout_s: Seconds = Field(60.0, description="warn, with the stack, about a step that takes this long, seconds")
     env_restarts: int = Field(10, ge=0, description="times an environment that raises is built anew before giving up")
@@ -267,6 +270,9 @@ class LearnerConfig(_Model):
     inference_credits: Positive = Field(2, description="inference requests a broker may have unanswered")
     max_batch_rows: Positive = Field(4096, description="most environments in one inference request")
     max_message_bytes: Positive = Field(256 * MiB, description="largest message accepted, bytes")
+    shared_memory: Literal["auto", "off"] = Field(
+        "auto", description="auto: observations are read from shared memory where an actor on this host offers it"
+    )
     checkpoint_every_s: Seconds = Field(300.0, description="period of checkpoints, seconds")
     keep_checkpoints: Positive = Field(3, description="newest checkpoints kept")
     log_every_s: Seconds = Field(5.0, description="period of metrics, seconds")

@@ -7,22 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import ParamSpec, TypeVar
 
 from seedrl_core import codec, logs
 from seedrl_core.aio import tell_slow
 from seedrl_core.errors import BadRequest, ExpectedError, SpecMismatch
+from seedrl_core.shared_memory import PeerRegion
+from seedrl_core.worker import Worker
 from seedrl_learner.batch_request import BatchRequest, SerializedTick
 from seedrl_learner.run import Machinery, Run
 from seedrl_learner.slots import Slots
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import learner_pb2 as learner
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _REMEMBERED_SESSIONS = 4096
 _log = logs.get(__name__)
@@ -45,6 +42,7 @@ class Session:
     greedy: bool
     slots: Slots
     last_reply: LastReply | None
+    region: PeerRegion | None  # memory that the client shares
 
     @property
     def num_envs(self) -> int:
@@ -74,7 +72,7 @@ class LearnerService:
             self._announce(run.machinery)
         with run.metrics.busy("inference/blocked_share"):
             pass  # a share of 0 is in sight from the start
-        self._executor = ThreadPoolExecutor(1, "inference")
+        self._worker = Worker("inference")
         self._open_links: dict[bytes, tuple[Link, int]] = {}
         self._last_replies: OrderedDict[bytes, LastReply] = OrderedDict()
         self._room = asyncio.Event()
@@ -88,21 +86,21 @@ class LearnerService:
         """
         ticks = request.ticks
         if request.others:
-            replies = await self._in_thread(self._open_and_close, link, request.others)
+            replies = await self._worker.call(lambda: self._open_and_close(link, request.others))
             yield learner.Replies(batch_id=request.batch_id, replies=replies)
         if ticks:
             self.run.metrics.observe("inference/queue_wait_ms", request.queue_wait_ms)
             if all(self._is_greedy(link, item.session) for item in ticks):
-                replies = await self._in_thread(self._tick, link, ticks)
+                replies = await self._worker.call(lambda: self._tick(link, ticks))
             else:
                 async with self._admission:
                     await self._wait_for_room()
-                    replies = await self._in_thread(self._tick, link, ticks)
+                    replies = await self._worker.call(lambda: self._tick(link, ticks))
             yield learner.Replies(batch_id=request.batch_id, replies=replies, returns_credit=True)
 
     def disconnect(self, link: Link) -> asyncio.Future[None]:
         """Closes all sessions of a link that ended; happens whether or not the result is awaited."""
-        return self._loop.run_in_executor(self._executor, self._close_all, link)
+        return self._worker.call(lambda: self._close_all(link))
 
     def stop_waiting(self) -> None:
         """Lets ticks through that wait for room, since training has ended."""
@@ -111,10 +109,8 @@ class LearnerService:
 
     def close(self) -> None:
         """Ends the inference thread after the work it has."""
-        self._executor.shutdown(wait=True)
-
-    async def _in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._loop.run_in_executor(self._executor, lambda: function(*args, **kwargs))
+        self._worker.stop()
+        self._worker.thread.join()
 
     @staticmethod
     def _is_greedy(link: Link, number: int) -> bool:
@@ -168,12 +164,28 @@ class LearnerService:
         except ExpectedError as error:
             return _error_reply(number, error)
         last_reply = self._last_replies.pop(hello.session_id, None)
-        link.sessions[number] = Session(hello.session_id, hello.actor_id, greedy, slots, last_reply)
+        region = self._map_region(hello)
+        link.sessions[number] = Session(hello.session_id, hello.actor_id, greedy, slots, last_reply, region)
         self._open_links[hello.session_id] = (link, number)
         self._count(1, hello.num_envs)
         _log.info("session_opened", **logs.session_keys(hello.actor_id, hello.session_id), num_envs=hello.num_envs)
-        welcome = inference.Welcome(run_id=self.run.run_id, policy_version=self.run.progress.policy_version)
+        welcome = inference.Welcome(
+            run_id=self.run.run_id,
+            policy_version=self.run.progress.policy_version,
+            shared_memory=region is not None,
+        )
         return learner.SessionReply(session=number, welcome=welcome)
+
+    def _map_region(self, hello: inference.Hello) -> PeerRegion | None:
+        """The memory that a client offers; None when there is none, it is not wanted, or it is of another host."""
+        if self.run.config.shared_memory == "off" or not hello.HasField("shared_memory"):
+            return None
+        offer = hello.shared_memory
+        try:
+            return PeerRegion(hello.session_id, offer.pid, offer.fd, offer.num_bytes, self.run.config.max_message_bytes)
+        except BadRequest as error:
+            _log.info("no_shared_memory", **logs.session_keys(hello.actor_id, hello.session_id), reason=str(error))
+            return None
 
     def _close(self, link: Link, number: int) -> None:
         session = link.sessions.pop(number)
@@ -209,7 +221,7 @@ class LearnerService:
                     raise BadRequest("expected one tick of a session in a request, got two")
                 seen.add(item.session)
                 tick = self._decode(session, item.tick)
-            except BadRequest as error:
+            except ExpectedError as error:
                 new = [entry for entry in new if entry[0] != item.session]
                 if item.session in link.sessions:
                     self._close(link, item.session)
@@ -225,7 +237,7 @@ class LearnerService:
 
     def _decode(self, session: Session, serialized: memoryview) -> codec.TickArrays:
         assert self.run.machinery is not None
-        tick = codec.decode_tick(serialized, self.run.machinery.spec, session.num_envs)
+        tick = codec.decode_tick(serialized, self.run.machinery.spec, session.num_envs, session.region)
         last = session.last_reply
         if last is not None and tick.sequence not in (last.sequence, last.sequence + 1):
             raise BadRequest(
