@@ -1,7 +1,8 @@
 """How many environment steps a second the data path carries: actor -> broker -> learner -> back, unrolls assembled.
 
 Environments and policy cost nothing. Ours is compared with a raw echo in the same run: one hop to a grpc.aio server
-that answers at once, with the same messages.
+that answers at once, with the same messages, once from our client and once from one on grpcio that makes its messages
+beforehand. The broker does not wait for fuller batches (max_delay_ms=0), which only pay where a policy costs something.
 
 python benchmarks/data_path.py [--json] [--transport tcp] [--shape 4x64]
 """
@@ -11,8 +12,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import statistics
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,59 +23,108 @@ from typing import Any
 import echo_server
 import grpc
 import measuring
+import numpy as np
 import uvloop
-from measuring import Figure, NullEnvironments, Service
+from measuring import Figure, NullEnvironments, Services
 
 from seedrl_core import codec, wire
+from seedrl_core.spec import EnvironmentSpec
 from seedrl_proto.v1 import inference_pb2 as inference
 
-SPEC = measuring.image_spec(84, 84)
+GREY = measuring.image_spec(84, 84)
+COLOUR = measuring.image_spec(72, 96, 3)
 SHAPES = ("4x64", "16x8")  # sessions x environments of each
-GOAL = 0.55
+GRPC_GOAL = 0.55
+SHARED_GOAL = 2.5
+COLOUR_GOAL_PER_S = 80_000
+_COPY_BYTES = 256 << 20
 
 
-async def measure(
-    transport: str, shape: str, echo: Service, system: Sequence[Service], options: argparse.Namespace
-) -> tuple[list[Figure], dict[str, str]]:
-    """Figures of one shape over one transport, and where the processor time of a step goes."""
-    num_sessions, num_envs = map(int, shape.split("x"))
-    raw = await measuring.open_all(echo.address, SPEC, num_sessions, num_envs)
-    ours = await measuring.open_all(system[0].address, SPEC, num_sessions, num_envs)
-    rates: dict[str, list[float]] = {"raw": [], "ours": [], "grpcio": []}
-    costs: list[dict[str, float]] = []
-    for _ in range(options.repetitions):
-        rates["raw"].append(await measuring.steps_per_s(raw, options.seconds))
-        rates["grpcio"].append(await grpcio_steps_per_s(echo.address, raw, options.seconds))
-        before = _cpu_s(system)
-        rates["ours"].append(await measuring.steps_per_s(ours, options.seconds))
-        steps = rates["ours"][-1] * options.seconds
-        costs.append({name: 1e6 * (after - before[name]) / steps for name, after in _cpu_s(system).items()})
-    await measuring.close_all([*raw, *ours])
-    name = f"{transport} {shape}"
-    figure = Figure(name, "env steps/s", rates["ours"], "raw echo, same client", rates["raw"], GOAL)
-    grpcio = Figure(name, "env steps/s", rates["ours"], "raw echo, grpcio client", rates["grpcio"])
-    spent = ", ".join(f"{name} {sum(cost[name] for cost in costs) / len(costs):.1f}" for name in costs[0])
-    return [figure, grpcio], {f"processor us a step, {name}": spent}
+class Bench:
+    """Servers of one transport, and the rates measured of them, by name of the measurement."""
+
+    def __init__(self, started: Services, options: argparse.Namespace) -> None:
+        """Starts two echoes, one with our allocator setting, and the system."""
+        self.echo = started.start_echo()
+        self.keeping_echo = started.start_echo("--keep-freed-memory")
+        self.system = started.start_system(f"broker.max_delay_ms={options.max_delay_ms}")
+        self.options = options
+        self.rates: dict[str, list[float]] = defaultdict(list)
+        self.costs: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+
+    async def measure(self, spec: EnvironmentSpec, shape: str) -> None:
+        """All of them in turn, again and again."""
+        sessions, envs = map(int, shape.split("x"))
+        broker = self.system[0]
+        opened = {
+            "echo": await measuring.open_all(self.echo.address, spec, sessions, envs),
+            "keeping echo": await measuring.open_all(self.keeping_echo.address, spec, sessions, envs),
+            "gRPC": await measuring.open_all(broker.address, spec, sessions, envs, shared_memory="off"),
+            "shared memory": await measuring.open_all(broker.address, spec, sessions, envs),
+        }
+        for _ in range(self.options.repetitions):
+            for name, environments in opened.items():
+                used_s = self._cpu_s()
+                rate = await measuring.steps_per_s(environments, self.options.seconds)
+                self.rates[name].append(rate)
+                for process, now_s in self._cpu_s().items():
+                    cost_us = 1e6 * (now_s - used_s[process]) / (rate * self.options.seconds)
+                    self.costs[name][process].append(cost_us)
+            rate = await grpcio_steps_per_s(self.echo.address, opened["echo"], self.options.seconds)
+            self.rates["grpcio echo"].append(rate)
+        for environments in opened.values():
+            await measuring.close_all(environments)
+
+    def cost_of(self, name: str) -> str:
+        """Processor time of an environment step by process, for people."""
+        return ", ".join(f"{process} {statistics.median(us):.1f}" for process, us in self.costs[name].items())
+
+    def _cpu_s(self) -> dict[str, float]:
+        broker, learner = self.system
+        return {"client": time.process_time(), "broker": broker.cpu_s, "learner": learner.cpu_s}
 
 
-def _cpu_s(services: Sequence[Service]) -> dict[str, float]:
-    return {"client": time.process_time()} | {service.name: service.cpu_s for service in services}
+def grey_figures(bench: Bench, name: str) -> tuple[list[Figure], dict[str, str]]:
+    """The goals, and beside them the echo that has our allocator setting too."""
+    unit, rates = "env steps/s", bench.rates
+    shared = rates["shared memory"]
+    figures = [
+        Figure(f"{name}, gRPC", unit, rates["gRPC"], "raw echo, same client", rates["echo"], GRPC_GOAL),
+        Figure(f"{name}, gRPC", unit, rates["gRPC"], "the same, freed memory kept", rates["keeping echo"]),
+        Figure(f"{name}, shared memory", unit, shared, "raw echo, grpcio", rates["grpcio echo"], SHARED_GOAL),
+        Figure(f"{name}, shared memory", unit, shared, "gRPC", rates["gRPC"]),
+    ]
+    costs = {f"processor us a step, {name}, {kind}": bench.cost_of(kind) for kind in ("gRPC", "shared memory")}
+    return figures, costs
+
+
+def colour_figures(bench: Bench, name: str) -> tuple[list[Figure], dict[str, str]]:
+    """72x96x3 observations have a goal that is a rate."""
+    unit, rates = "env steps/s", bench.rates["shared memory"]
+    goal = [float(COLOUR_GOAL_PER_S)] * len(rates)
+    figures = [
+        Figure(f"{name}, shared memory", unit, rates, "goal", goal, 1.0),
+        Figure(f"{name}, shared memory", unit, rates, "raw echo, grpcio", bench.rates["grpcio echo"]),
+    ]
+    return figures, {f"processor us a step, {name}, shared memory": bench.cost_of("shared memory")}
 
 
 async def grpcio_steps_per_s(address: str, like: Sequence[NullEnvironments], seconds: float) -> float:
     """The raw echo with a grpc.aio client that sends messages made beforehand: what gRPC itself can carry."""
     async with grpc.aio.insecure_channel(address, echo_server.CHANNEL_OPTIONS) as channel:
         method: Any = channel.stream_stream(echo_server.METHOD)
-        deadline = time.perf_counter() + seconds
         started = time.perf_counter()
-        counts = await asyncio.gather(*(_grpcio_session(method, environments, deadline) for environments in like))
+        counts = await asyncio.gather(
+            *(_grpcio_session(method, environments, started + seconds) for environments in like)
+        )
         steps = sum(count * environments.num_envs for count, environments in zip(counts, like, strict=True))
         return steps / (time.perf_counter() - started)
 
 
 async def _grpcio_session(method: Any, environments: NullEnvironments, deadline: float) -> int:
     call = method()
-    hello = inference.Hello(num_envs=environments.num_envs, spec=codec.spec_to_proto(SPEC))
+    spec = codec.spec_to_proto(environments.session.spec)
+    hello = inference.Hello(num_envs=environments.num_envs, spec=spec)
     await call.write(inference.ClientMessage(hello=hello).SerializeToString())
     await call.read()
     arrays = codec.TickArrays(0, environments.observation, environments.reward, environments.flags)
@@ -86,21 +138,43 @@ async def _grpcio_session(method: Any, environments: NullEnvironments, deadline:
     raise AssertionError
 
 
+def copy_gb_per_s() -> float:
+    """Bytes that one core copies a second from memory to memory, in GB."""
+    source, target = np.ones(_COPY_BYTES, np.uint8), np.zeros(_COPY_BYTES, np.uint8)
+    began = time.perf_counter()
+    np.copyto(target, source)
+    return _COPY_BYTES / (time.perf_counter() - began) / 1e9
+
+
 def main() -> None:
-    """Parses the command line, starts the services of each transport in turn."""
+    """Parses the command line, starts the servers of each transport and kind of observation in turn."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--transport", choices=measuring.TRANSPORTS, help="default: both")
     parser.add_argument("--shape", help="sessions x environments of each (default: 4x64 and 16x8)")
+    parser.add_argument("--max-delay-ms", type=float, default=0.0, help="of the broker (default: %(default)s)")
     options = measuring.parse_arguments(__doc__, parser)
+    shapes = [options.shape] if options.shape else SHAPES
+    runs = [(transport, GREY, shape) for transport in measuring.TRANSPORTS for shape in shapes]
+    runs.append((measuring.TRANSPORTS[-1], COLOUR, shapes[0]))
     figures: list[Figure] = []
-    notes: dict[str, str] = {}
-    for transport in [options.transport] if options.transport else measuring.TRANSPORTS:
+    notes: dict[str, str] = {
+        "memory copy on one core": f"{copy_gb_per_s():.1f} GB/s",
+        "copies of an observation through shared memory": (
+            f"2, environment to region to unroll: {2 * GREY.row_bytes:,} bytes of 84x84, "
+            f"{2 * COLOUR.row_bytes:,} of 72x96x3"
+        ),
+    }
+    for transport, spec, shape in runs:
+        if options.transport not in (None, transport):
+            continue
         with tempfile.TemporaryDirectory() as directory, measuring.services(Path(directory), transport) as started:
-            echo, system = started.start_echo(), started.start_system()
-            for shape in [options.shape] if options.shape else SHAPES:
-                new_figures, new_notes = uvloop.run(measure(transport, shape, echo, system, options))
-                figures += new_figures
-                notes |= new_notes
+            bench = Bench(started, options)
+            uvloop.run(bench.measure(spec, shape))
+        size = "x".join(map(str, spec.observation[0].shape))
+        describe = grey_figures if spec is GREY else colour_figures
+        new_figures, costs = describe(bench, f"{transport} {shape} of {size}")
+        figures += new_figures
+        notes |= costs
     measuring.show(figures, options.json, **notes)
 
 

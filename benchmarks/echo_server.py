@@ -5,14 +5,16 @@ It reads no tick and keeps nothing. Actions are zeros of the right size, so that
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import sys
+import signal
 from typing import Any
 
 import grpc
+import uvloop
 
 from seedrl_core import codec
-from seedrl_core.aio import run_service
+from seedrl_core.allocator import keep_freed_memory
 from seedrl_proto.v1 import inference_pb2 as inference
 
 METHOD = "/seedrl_proto.v1.Inference/Session"
@@ -31,8 +33,10 @@ async def session(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         sequence += 1
 
 
-async def serve(listen: str, stop: asyncio.Event) -> int:
-    """Runs until `stop` is set."""
+async def serve(listen: str) -> None:
+    """Runs until SIGTERM."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     server = grpc.aio.server(options=CHANNEL_OPTIONS)
     handler: Any = grpc.stream_stream_rpc_method_handler(session)  # messages stay bytes
     service, method = METHOD.strip("/").split("/")
@@ -41,8 +45,18 @@ async def serve(listen: str, stop: asyncio.Event) -> int:
     await server.start()
     await stop.wait()
     await server.stop(0.5)
-    return 0
+
+
+def main() -> None:
+    """Parses the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--listen", required=True)
+    parser.add_argument("--keep-freed-memory", action="store_true", help="as our services do")
+    arguments = parser.parse_args()
+    if arguments.keep_freed_memory:
+        keep_freed_memory()
+    uvloop.run(serve(arguments.listen))
 
 
 if __name__ == "__main__":
-    sys.exit(run_service(lambda stop: serve(sys.argv[sys.argv.index("--listen") + 1], stop)))
+    main()

@@ -84,9 +84,9 @@ class Services:
         _wait_until_listening(service)
         return service
 
-    def start_echo(self) -> Service:
+    def start_echo(self, *flags: str) -> Service:
         """The raw single hop: a grpc.aio server that answers each tick at once."""
-        return self.start(f"echo-{self._transport}", HERE / "echo_server.py")
+        return self.start(f"echo{''.join(flags)}-{self._transport}", HERE / "echo_server.py", *flags)
 
     def start_system(self, *settings: str) -> tuple[Service, Service]:
         """A broker and a learner without policy or training; `settings` are `section.key=value`."""

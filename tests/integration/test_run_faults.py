@@ -7,6 +7,7 @@ import signal
 import subprocess
 
 import pytest
+from held_memory import regions_of
 from local_runs import call, kill, last_json, service_pids, started, status, until
 
 pytestmark = pytest.mark.integration
@@ -43,6 +44,22 @@ def test_a_killed_actor_comes_back_and_ctrl_c_ends_all(tmp_path):
     summary = last_json(output)
     assert summary["env_steps"] >= after["env_steps"]
     assert summary["checkpoint"]
+
+
+def test_a_killed_actor_leaves_no_shared_memory(tmp_path):
+    """Actors share memory with the learner; after kill -9 of one nobody holds its regions any more."""
+    run_dir = tmp_path / "run"
+    with started(run_dir, "--envs-per-actor", "8"):
+        until(lambda: status(run_dir).get("num_envs") == 16, "16 environments")
+        learner = service_pids(run_dir, "seedrl_learner")[0]
+        victim, survivor = service_pids(run_dir, "seedrl_actor")
+        lost, kept = regions_of(victim), regions_of(survivor)
+        assert len(lost) == len(kept) == 2, "each actor has two sessions"
+        assert regions_of(learner) == lost | kept
+        kill(victim)
+        until(lambda: regions_of(learner) == kept, "the end of the lost regions")
+        until(lambda: len(regions_of(learner)) == 4, "regions of the successor")
+        assert all(regions_of(pid).isdisjoint(lost) for pid in service_pids(run_dir))
 
 
 def test_nothing_outlives_a_killed_launcher(tmp_path):
