@@ -15,9 +15,9 @@ M = TypeVar("M", bound=BaseModel)
 
 # Of V-trace: each sample is used once, so what an environment step yields grows with the number of updates: small
 # batches. VECTOR was tuned on CartPole-v1 (batches of 16 unrolls learn more slowly, a rate of 2e-3 is not reliable),
-# IMAGE on Pong: advantages are small there (a deviation of 0.2), so an entropy cost of 0.01 holds the policy near the
-# uniform one, and a baseline cost of 0.25 lets the values have the torso, which stops the policy half-way; with the mean
-# image in them, features are nearly constant, and values are learned five times slower.
+# IMAGE on Pong. Advantages are small there (a deviation of 0.2), so an entropy cost of 0.01 holds the policy near the
+# uniform one, and a baseline cost of 0.25 gives the torso to the values. With the mean image in them, features are
+# nearly constant, and values are learned five times slower.
 _VTRACE: Mapping[str, Any] = {
     "network.core": "none",
     "network.core_size": 256,
