@@ -18,9 +18,11 @@ class BoardTorso(tf.Module):
         super().__init__()
         height, width, planes = shape
         self.output_size = units
-        initial = tf.keras.initializers.GlorotUniform(seed)
-        self._kernels = [tf.Variable(initial((3, 3, before, channels)), name="kernel") for before in (planes, channels)]
-        self._weights = tf.Variable(initial((height * width * channels, units)), name="weights")
+        self._kernels = [
+            tf.Variable(_initial((3, 3, before, channels), seed + i), name="kernel")
+            for i, before in enumerate((planes, channels))
+        ]
+        self._weights = tf.Variable(_initial((height * width * channels, units), seed + 2), name="weights")
         self._bias = tf.Variable(tf.zeros([units]), name="bias")
 
     def __call__(self, leaves: tuple[tf.Tensor, ...]) -> tf.Tensor:

@@ -49,6 +49,11 @@ def test_the_example_of_a_torso_of_ones_own(tmp_path: Path, importable: Any) -> 
     """Its command learns to catch the ball, and the evaluation builds the same torso again."""
     importable(EXAMPLE)
     result = train_and_evaluate(
-        tmp_path / "run", "Catch-v0", "actor.env_import=catch", "learner.network.torso=board_torso:build"
+        tmp_path / "run",
+        "Catch-v0",
+        "actor.env_import=catch",
+        "learner.network.torso=board_torso:build",
+        "learner.batch_unrolls=2",
+        "learner.optimizer.learning_rate=3e-3",
     )
     assert result["mean_return"] > 0.9
