@@ -64,14 +64,11 @@ class Reporter:
         if self._directory is None:
             return
         run = self._run
-        began, steps = self._began or (time.time(), run.progress.env_steps)
-        seconds = time.time() - began
-        done = run.progress.env_steps - run.first_env_steps
         mean_return = run.progress.mean_return
         summary = {
             "env_steps": run.progress.env_steps,
             "frames": run.progress.env_steps * (run.machinery.spec.action_repeat if run.machinery else 1),
-            "env_steps_per_s": (run.progress.env_steps - steps) / seconds if seconds > 0 and done else 0.0,
+            "env_steps_per_s": self._env_steps_per_s(),
             "episodes": run.progress.episodes,
             "mean_return": mean_return if run.progress.returns else None,
             "policy_version": run.progress.policy_version,
@@ -80,6 +77,16 @@ class Reporter:
             "seconds": time.time() - run.started,
         }
         (self._directory / "summary.json").write_text(json.dumps(summary) + "\n")
+
+    def _env_steps_per_s(self) -> float:
+        """From the end of the first window with env steps, so that the start does not count; in a run that was over by
+        then, from the start of this process.
+        """
+        run = self._run
+        began, steps = self._began or (run.started, run.first_env_steps)
+        if steps == run.progress.env_steps:
+            began, steps = run.started, run.first_env_steps
+        return (run.progress.env_steps - steps) / (time.time() - began)
 
     def _write(self, directory: Path, values: dict[str, float]) -> None:
         progress = self._run.progress
