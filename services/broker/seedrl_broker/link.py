@@ -13,7 +13,6 @@ from seedrl_broker.service import BrokerService
 from seedrl_core import logs
 from seedrl_core.access import AccessConfig, Role, metadata_of
 from seedrl_core.address import Address
-from seedrl_core.aio import first_leaf
 from seedrl_core.errors import AccessDenied, Overloaded, PeerLost, SeedrlError, error_from_status
 from seedrl_grpc.credentials import channel_credentials, channel_options, explained
 from seedrl_grpc.server import KEEPALIVE
@@ -118,24 +117,31 @@ class LearnerLink:
     async def _serve(self) -> None:
         """One stream, from LinkWelcome to its end, which is always a PeerLost, an AccessDenied or an Overloaded."""
         call = self._infer(wait_for_ready=True, metadata=self._metadata)
-        end: BaseException | None = None
         try:
             welcome = await self._welcome(call)
             logs.bind(run=welcome.run_id)
             _log.info("learner_connected", learner=str(self._address), credits=welcome.credits)
             self._service.link_opened(welcome)
             await self._on_change()
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._send(call))
-                group.create_task(self._receive(call))
-        except* (PeerLost, grpc.aio.AioRpcError) as group_error:
-            end = first_leaf(group_error)
+            await self._talk(call)
+        except grpc.aio.AioRpcError as error:
+            raise _translated(error) from error
         finally:
             call.cancel()
-        if isinstance(end, grpc.aio.AioRpcError):
-            raise _translated(end) from end
-        if end is not None:
-            raise end
+
+    async def _talk(self, call: Any) -> None:
+        """Both directions until one ends with an error.
+
+        Not a TaskGroup, which forgets a cancellation that comes in the same instant as its task's error: a broker that
+        is stopped together with its learner would go on.
+        """
+        directions = [asyncio.create_task(self._send(call)), asyncio.create_task(self._receive(call))]
+        try:
+            await asyncio.gather(*directions)
+        finally:
+            for direction in directions:
+                direction.cancel()
+            await asyncio.wait(directions)
 
     async def _welcome(self, call: Any) -> learner.LinkWelcome:
         try:

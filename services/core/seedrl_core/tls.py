@@ -89,7 +89,7 @@ def meaning_of_silence(access: AccessConfig) -> str:
 
 def _words(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
-        return (error.reason or str(error)).replace("_", " ").lower()
+        return (getattr(error, "reason", None) or str(error)).replace("_", " ").lower()
     return error.strerror or str(error)
 
 
