@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -119,6 +121,20 @@ def evaluate(
 
         code = run_service(main, abandon=evaluator.kill)
     raise typer.Exit(code)
+
+
+@app.command("export")
+def export_policy(
+    run_dir: Annotated[Path, typer.Argument(help="directory of a run")],
+    out: Annotated[Path, typer.Argument(help="directory to write, which must not exist")],
+) -> None:
+    """Writes the greedy policy of a run's newest checkpoint as a TensorFlow SavedModel.
+
+    policy.json in it says what it takes and gives.
+    """
+    run = run_directory.open_with_checkpoint(run_dir)
+    command = [sys.executable, "-m", "seedrl_learner.export", str(run.path), str(out)]
+    raise typer.Exit(subprocess.run(command).returncode)
 
 
 @app.command()
