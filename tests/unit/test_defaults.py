@@ -108,7 +108,7 @@ def test_what_is_set_stays(spec: EnvironmentSpec) -> None:
                 "decay_power": 3.0,
                 "epsilon": 0.25,
             },
-            "vtrace": {"trace_lambda": 0.0, "baseline_cost": 0.0, "entropy_cost": 0.0, "reward_clip": 0.0},
+            "vtrace": {"trace_lambda": 0.0, "baseline_cost": 0.0, "entropy_cost": 0.0, "entropy_decay": False, "reward_clip": 0.0},
             "unroll_length": 3,
             "batch_unrolls": 5,
             "queue_unrolls": 7,

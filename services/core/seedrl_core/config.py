@@ -182,6 +182,9 @@ class VTraceConfig(_Model):
     entropy_cost: float | None = Field(
         None, ge=0, description="weight of the entropy bonus; None: by the observation space"
     )
+    entropy_decay: bool | None = Field(
+        None, description="linear decay of entropy_cost to zero over total_env_steps; None: by the observation space"
+    )
     kl_cost: float = Field(0.0, ge=0, description="weight of KL(behaviour || target)")
     reward_clip: float | None = Field(
         None, ge=0, description="clip rewards to +-this in training; 0: never; None: by the observation space"

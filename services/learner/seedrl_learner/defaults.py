@@ -40,6 +40,7 @@ VTRACE_IMAGE: Mapping[str, Any] = {
     "vtrace.trace_lambda": 0.95,
     "vtrace.baseline_cost": 0.25,
     "vtrace.entropy_cost": 0.001,
+    "vtrace.entropy_decay": True,
     "vtrace.reward_clip": 1.0,
 }
 VTRACE_VECTOR: Mapping[str, Any] = {
@@ -50,6 +51,7 @@ VTRACE_VECTOR: Mapping[str, Any] = {
     "vtrace.trace_lambda": 1.0,
     "vtrace.baseline_cost": 0.5,
     "vtrace.entropy_cost": 0.01,
+    "vtrace.entropy_decay": False,
     "vtrace.reward_clip": 0.0,
 }
 # Of R2D2: tables 2 and 3 of its paper where they say something.
