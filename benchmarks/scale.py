@@ -26,7 +26,11 @@ SESSIONS = (5, 50, 500)
 TICKS_PER_S = 400.0
 FLAT_GOAL = 1.25
 MEMORY_GOAL_KIB = 100.0
-_SETTINGS = (f"learner.max_envs={SESSIONS[-1] * ENVS}",)
+_SETTINGS = (
+    f"learner.max_envs={SESSIONS[-1] * ENVS}",
+    f"broker.max_sessions_per_host={SESSIONS[-1]}",
+    f"broker.max_envs_per_host={SESSIONS[-1] * ENVS}",
+)
 
 
 @dataclass

@@ -11,7 +11,10 @@ from typing import Any
 
 import grpc
 
+from seedrl_core.access import NO_CREDENTIALS, AccessConfig
+from seedrl_core.address import Address
 from seedrl_core.codec import check_hello
+from seedrl_grpc.credentials import server_credentials
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import learner_pb2 as learner
 from seedrl_proto.v1 import learner_pb2_grpc as learner_grpc
@@ -172,11 +175,17 @@ class FakeLearner(learner_grpc.LearnerServicer):
 
 
 @asynccontextmanager
-async def learner_at(address: str, fake: FakeLearner) -> AsyncIterator[FakeLearner]:
-    """Serves `fake` at `address`; at the end its links are cut off."""
+async def learner_at(
+    address: str, fake: FakeLearner, access: AccessConfig = NO_CREDENTIALS
+) -> AsyncIterator[FakeLearner]:
+    """Serves `fake` at `address`, by TLS where `access` has a certificate; at the end its links are cut off."""
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     learner_grpc.add_LearnerServicer_to_server(fake, server)  # type: ignore[no-untyped-call]
-    server.add_insecure_port(address)
+    credentials = server_credentials(Address.parse(address), access)
+    if credentials is None:
+        server.add_insecure_port(address)
+    else:
+        server.add_secure_port(address, credentials)
     await server.start()
     try:
         yield fake

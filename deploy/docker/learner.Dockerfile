@@ -1,6 +1,7 @@
 # The learner, with TensorFlow for CPUs. Its run is kept on the volume /runs.
 # Build from the repository's root: docker build -f deploy/docker/learner.Dockerfile -t seedrl-learner .
 # It runs as user 10001, on a read-only root file system when /tmp is writable; SIGTERM drains.
+# It listens for other hosts, so it needs certificates and tokens, or to be told to trust its network: docs/security.md.
 ARG BASE=python:3.11-slim
 
 FROM ${BASE} AS build

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -17,6 +16,7 @@ import pytest
 from fakes_learner import RUN_ID, FakeLearner, learner_at
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from ports import free_port
 
 from seedrl_broker.server import serve
 from seedrl_core.config import load_settings
@@ -514,6 +514,20 @@ def command(listen: str, learner_address: str) -> list[str]:
     return [sys.executable, "-m", "seedrl_broker", "--listen", listen, "--learner", learner_address]
 
 
+async def test_a_broker_stops_together_with_its_learner(tmp_path):
+    """Both end in the same instant, as when a whole host is shut down, and the broker does not wait for a new one."""
+    keys = {"broker.listen": f"unix:{tmp_path / 'broker'}", "broker.learner": f"unix:{tmp_path / 'learner'}"}
+    fake = FakeLearner()
+    stop = asyncio.Event()
+    serving = asyncio.create_task(serve(load_settings(None, keys).broker, stop))
+    async with asyncio.timeout(TIMEOUT_S):
+        async with learner_at(keys["broker.learner"], fake):
+            while not fake.links:
+                await asyncio.sleep(0.01)
+        stop.set()
+        assert await serving == 0
+
+
 @pytest.mark.parametrize("kind", ["unix", "tcp"])
 async def test_a_terminated_process_drains_and_exits_with_success(tmp_path, kind):
     """SIGTERM: an open session gets its Drain, the process ends with 0; a second broker on the port never starts."""
@@ -539,10 +553,3 @@ async def test_a_terminated_process_drains_and_exits_with_success(tmp_path, kind
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -12,6 +12,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health
 
+from seedrl_core.access import NO_CREDENTIALS
 from seedrl_core.errors import BadRequest, Overloaded, PeerLost, SeedrlError
 from seedrl_grpc.server import listening
 from seedrl_grpc.streams import Context, OpenStreams, abort, read, write
@@ -38,6 +39,8 @@ async def serve(tmp_path: Path, handler: Handler, peer: Callable[[Any], Awaitabl
             "test.Test",
             handlers,
             health.aio.HealthServicer(),
+            callers={},
+            access=NO_CREDENTIALS,
             max_message_bytes=1000,
             grace_s=0.0,
         ),

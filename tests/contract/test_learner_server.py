@@ -21,6 +21,7 @@ from seedrl_core.config import load_settings
 from seedrl_core.errors import AddressInUse, CheckpointError
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
 from seedrl_learner.server import serve
+from seedrl_learner.service import LearnerService
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import learner_pb2 as learner
 from seedrl_proto.v1.learner_pb2_grpc import LearnerStub
@@ -183,6 +184,38 @@ async def test_shutdown_saves_and_asks_brokers_to_come_back(tmp_path: Path) -> N
         await link.call.done_writing()
         assert await asyncio.wait_for(up.task, DEADLINE_S) == 0
     assert len(list((tmp_path / "run/checkpoints").iterdir())) == 1
+
+
+async def test_a_broker_stays_within_its_credits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request with ticks beyond them ends the link with RESOURCE_EXHAUSTED and a sentence."""
+
+    async def never(*_: object) -> AsyncIterator[learner.Replies]:
+        await asyncio.Event().wait()
+        yield learner.Replies()
+
+    async with running(tmp_path / "run", inference_credits=2) as up:
+        link = Link(up.stub)
+        await link.open()
+        monkeypatch.setattr(LearnerService, "answer", never)
+        for number in range(1, 4):
+            tick = learner.SessionRequest(session=1, tick=b"\x08\x00")
+            await link.call.write(learner.BatchRequest(batch_id=number, requests=[tick]))
+        with pytest.raises(grpc.aio.AioRpcError, match="within the link's credits") as refused:
+            await link.read()
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_a_learner_has_only_so_many_links(tmp_path: Path) -> None:
+    """One more broker is refused with RESOURCE_EXHAUSTED until another has left."""
+    async with running(tmp_path / "run", max_links=1) as up:
+        first = Link(up.stub)
+        await first.read()
+        with pytest.raises(grpc.aio.AioRpcError, match="expected at most 1 brokers") as refused:
+            await Link(up.stub).read()
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await first.call.done_writing()
+        assert await first.call.read() is grpc.aio.EOF
+        assert (await Link(up.stub).read()).HasField("link_welcome")
 
 
 async def test_a_vanished_broker_gives_its_slots_back(tmp_path: Path) -> None:

@@ -9,19 +9,20 @@ import pytest
 from seedrl_broker.service import BrokerService
 from seedrl_broker.session import Session
 from seedrl_core.config import load_settings
-from seedrl_core.errors import BadRequest, PeerLost
+from seedrl_core.errors import BadRequest, Overloaded, PeerLost
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import learner_pb2 as learner
+from seedrl_proto.v1 import spec_pb2
 
 
-def hello(number: int, num_envs: int, actor_id: str = "") -> inference.Hello:
-    """A valid Hello, but for its spec."""
+def hello(number: int, num_envs: int, path: str = "observation") -> inference.Hello:
+    """A valid Hello, but for its spec, with one leaf of that path."""
     return inference.Hello(
         protocol_version=1,
         session_id=bytes([number]) * 16,
         num_envs=num_envs,
         role=inference.ROLE_TRAIN,
-        actor_id=actor_id,
+        spec=spec_pb2.EnvironmentSpec(observation=[spec_pb2.TensorSpec(path=path)]),
     )
 
 
@@ -76,6 +77,26 @@ class World:
         self.service.receive(learner.BatchReply(replies=message))
 
 
+def test_a_host_has_room_for_so_many_sessions_and_environments():
+    """Its own old session makes room for the one that replaces it; other hosts and this one are not concerned."""
+    world = World(max_sessions_per_host=2, max_envs_per_host=6)
+
+    def open_from(host: str, number: int, num_envs: int = 2) -> Session:
+        return world.service.open(hello(number, num_envs), host)
+
+    for number in (1, 2):
+        open_from("10.0.0.1", number)
+    with pytest.raises(Overloaded, match=r"at most 2 sessions of host 10\.0\.0\.1 \(max_sessions_per_host\)"):
+        open_from("10.0.0.1", 3)
+    open_from("10.0.0.1", 1, 4)
+    with pytest.raises(Overloaded, match=r"at most 6 environments of host 10\.0\.0\.1 .*, got 7"):
+        open_from("10.0.0.1", 2, 3)
+    open_from("10.0.0.2", 3, 6)
+    for number in range(4, 8):
+        open_from("", number, 6)
+    assert world.service.num_sessions == 6
+
+
 async def test_a_client_that_sends_without_reading_is_refused():
     """An answer that nobody takes counts as outstanding, so that nothing piles up for a client that never reads."""
     world = World()
@@ -126,7 +147,7 @@ async def test_opens_are_split_over_requests_that_the_learner_takes():
     world = World()
     sessions = []
     for number in range(1, 6):
-        sessions.append(world.service.open(hello(number, 1, actor_id="a" * 3000)))
+        sessions.append(world.service.open(hello(number, 1, "a" * 3000)))
     world.connect(max_message_bytes=10_000)
     opened: list[int] = []
     while len(opened) < len(sessions):

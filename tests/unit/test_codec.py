@@ -183,6 +183,7 @@ def test_the_name_of_an_environment_is_not_compared() -> None:
         ("num_envs", 0, r"num_envs: expected 1\.\.65536, got 0"),
         ("num_envs", 2**31, r"num_envs: expected 1\.\.65536, got 2147483648"),
         ("role", 0, "role: expected ROLE_TRAIN or ROLE_EVAL, got 0"),
+        ("actor_id", "a" * 257, "actor_id: expected at most 256 characters, got 257"),
     ],
 )
 def test_a_wrong_hello_is_refused_by_field(field: str, value: object, message: str) -> None:

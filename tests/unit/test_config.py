@@ -49,7 +49,10 @@ def test_settings_survive_a_round_trip(tmp_path: Path) -> None:
             "learner.unroll_lenght=2",
             r"^learner\.unroll_lenght: unknown key \(did you mean unroll_length\?\); allowed here: listen",
         ),
-        ("learnr.seed=2", r"^learnr: unknown key \(did you mean learner\?\); allowed here: actor, broker, learner$"),
+        (
+            "learnr.seed=2",
+            r"^learnr: unknown key \(did you mean learner\?\); allowed here: actor, broker, learner, access$",
+        ),
         ("learner.unroll_length=-2", r"^learner\.unroll_length: input should be greater than 0, got -2$"),
         (
             "learner.network.torso=vgg",

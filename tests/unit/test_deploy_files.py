@@ -11,9 +11,14 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from certificates import access
 from compose_spec import PyCompose
+from cryptography import x509
 
+from seedrl_core.access import Role, check_listening, metadata_of, tokens_of
+from seedrl_core.address import Address
 from seedrl_core.config import load_settings
+from seedrl_core.tls import load_files
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SERVICES = ("actor", "broker", "learner")
@@ -129,6 +134,113 @@ def test_the_overlay_renders_to_valid_resources() -> None:
     assert images == {f"registry.example.com/seedrl-{service}:0.1.0" for service in SERVICES}
     for resource in rendered:
         kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> list[dict[str, Any]]:
+    """The resources of an overlay with the component that puts TLS and tokens on every link."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed")
+    shutil.copytree(DEPLOY / "kubernetes", tmp_path / "kubernetes")
+    file = tmp_path / "kubernetes/overlays/atari/kustomization.yaml"
+    file.write_text(file.read_text() + "components: [../../components/access]\n")
+    done = subprocess.run(["kubectl", "kustomize", file.parent], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def test_pods_with_access_trust_no_network(secured: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Valid resources and settings; probes ask by a command that speaks TLS, since Kubernetes' own does not."""
+    names = set()
+    for resource in secured:
+        kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)
+        for container in containers(resource):
+            names.add(container["name"])
+            variables = {variable["name"]: variable["value"] for variable in container["env"]}
+            check_settings(monkeypatch, variables)
+            assert variables.get("SEEDRL_ACCESS__INSECURE_TRUST_NETWORK", "false") == "false"
+            probes = [
+                container[kind] for kind in ("startupProbe", "readinessProbe", "livenessProbe") if kind in container
+            ]
+            assert not [probe for probe in probes if "grpc" in probe]
+            if container["name"] != "actor":
+                assert {probe["exec"]["command"][0] for probe in probes} == {"seedrl-health"}
+    assert names == set(SERVICES)
+
+
+def test_secrets_have_the_files_that_pods_with_access_read(secured: list[dict[str, Any]]) -> None:
+    """The commands of docs/security.md make, for each service, the files that its settings name, and no other."""
+    text = (DEPLOY.parent / "docs/security.md").read_text().replace("\\\n", " ")
+    made = {
+        secret: set(re.findall(r"--from-file=(\S+)", files))
+        for secret, files in re.findall(r"create secret generic (\S+) (.*)", text)
+    }
+    read = {}
+    for resource in secured:
+        for container in containers(resource):
+            (volume,) = (one for one in resource["spec"]["template"]["spec"]["volumes"] if one["name"] == "access")
+            files = (Path(str(variable["value"])) for variable in container["env"])
+            read[volume["secret"]["secretName"]] = {file.name for file in files if file.parent == Path("/access")}
+    assert read == made
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_credentials_are_made_once_and_for_each_host(tmp_path: Path) -> None:
+    """Certificates of names and addresses are of the authority and sign nothing themselves; what is there stays."""
+    script = DEPLOY / "make-credentials"
+    for hosts in (["broker.example", "10.77.0.1"], ["::1", "broker.example"]):
+        before = {file: file.read_bytes() for file in tmp_path.iterdir() if file.suffix != ".srl"}
+        done = subprocess.run([script, tmp_path, *hosts], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert {file: file.read_bytes() for file in before} == before
+    authority = x509.load_pem_x509_certificate((tmp_path / "authority.pem").read_bytes())
+    for host, names in (("broker.example", ["broker.example", "localhost"]), ("10.77.0.1", ["localhost"])):
+        certificate = x509.load_pem_x509_certificate((tmp_path / f"{host}.pem").read_bytes())
+        certificate.verify_directly_issued_by(authority)
+        assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+        alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert alternatives.get_values_for_type(x509.DNSName) == names
+        assert "127.0.0.1" in map(str, alternatives.get_values_for_type(x509.IPAddress))
+    for name in ("authority.key", "10.77.0.1.key", "operator.token"):
+        assert (tmp_path / name).stat().st_mode & 0o077 == 0
+    tokens = {f"{role}_token_file": tmp_path / f"{role}.token" for role in Role}
+    config = access(
+        authority=tmp_path / "authority.pem", certificate=tmp_path / "::1.pem", key=tmp_path / "::1.key", **tokens
+    )
+    assert load_files(config).authority == (tmp_path / "authority.pem").read_bytes()
+    assert len({tokens_of(role, config) for role in Role}) == 3
+    done = subprocess.run([script, tmp_path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "error: expected a directory and one or more hosts\n")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_the_commands_for_three_machines_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what docs/security.md makes and copies, services may listen for other hosts, and clients have tokens."""
+    text = (DEPLOY.parent / "docs/security.md").read_text()
+    (hosts,) = re.findall(r"^deploy/make-credentials credentials (LEARNER BROKER)$", text, re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    subprocess.run([DEPLOY / "make-credentials", "credentials", *hosts.split()], check=True)
+    copied = dict(re.findall(r"^scp credentials/\{(\S+)\} (\w+):credentials/$", text, re.MULTILINE))
+    copied_to = {host.lower(): {f"credentials/{name}" for name in names.split(",")} for names, host in copied.items()}
+    for host, role, callers in (
+        ("learner", None, (Role.BROKER, Role.OPERATOR)),
+        ("broker", Role.BROKER, (Role.ACTOR, Role.OPERATOR)),
+        ("actor", Role.ACTOR, ()),
+        ("you", Role.OPERATOR, ()),
+    ):
+        lines = [line for line in text.splitlines() if line.startswith(f"{host}$")]
+        variables = dict(re.findall(r"(SEEDRL_\w+)=(\S+)", "\n".join(lines)))
+        with monkeypatch.context() as environment:
+            for name, value in variables.items():
+                environment.setenv(name, value)
+            config = load_settings().access
+        load_files(config)
+        if callers:
+            check_listening("listen", "0.0.0.0:1", config, callers)
+        if role is not None:
+            assert metadata_of(role, Address.parse("OTHER:1"), config)
+        if host != "you":
+            assert copied_to[host] == set(variables.values())
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")

@@ -15,7 +15,7 @@ from held_memory import regions_of
 
 from seedrl_core import codec
 from seedrl_core.config import load_settings
-from seedrl_core.errors import PeerLost
+from seedrl_core.errors import Overloaded, PeerLost
 from seedrl_core.shared_memory import OwnRegion
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
 from seedrl_learner.batch_request import BatchRequest
@@ -239,6 +239,35 @@ async def test_a_full_learner_says_so_and_has_room_after_a_close(service: Learne
     assert "3 environments asked for, 2 of learner.max_envs=8 free" in reply.error.message
     await service.disconnect(link)
     assert (await Client(service, link, 2, num_envs=3).open()).HasField("welcome")
+
+
+async def test_a_request_has_only_so_many_environments(tmp_path: Path) -> None:
+    """Ticks of more than max_batch_rows environments end the link, before any of them is decoded."""
+    service = LearnerService(make_run(tmp_path / "run", max_batch_rows=3))
+    link = Link("test")
+    clients = [Client(service, link, number) for number in (1, 2)]
+    for client in clients:
+        await client.open()
+    ticks = [learner.SessionRequest(session=one.number, tick=one.make_tick(codec.FIRST)) for one in clients]
+    with pytest.raises(Overloaded, match=r"at most 3 environments in a request \(max_batch_rows\), got 4"):
+        await anext(service.answer(link, parsed(learner.BatchRequest(batch_id=1, requests=ticks))))
+    assert actions_of(await clients[0].ask(tick=ticks[0].tick))
+    service.close()
+
+
+async def test_an_environment_cannot_make_up_metrics_without_end(service: LearnerService) -> None:
+    """Names in an episode's info beyond the first 256 are left out, those known before go on."""
+    client = Client(service, Link("test"), 1)
+    await client.open()
+    await client.tick(codec.FIRST)
+    for names in (range(200), range(200, 400), range(1)):
+        info = {str(name): 1.0 for name in names}
+        arrays = replace(client.make_arrays(), episodes=(codec.Episode(0, 1.0, 1, info),))
+        actions_of(await client.ask(tick=b"".join(codec.encode_tick(arrays))))
+    totals = service.run.metrics.totals()
+    told = {name for name in totals.weights if name.startswith("episode/info/")}
+    assert told == {f"episode/info/{name}" for name in range(256)}
+    assert totals.weights["episode/info/0"] == 2.0
 
 
 async def test_a_replacement_takes_over_from_a_half_open_session(service: LearnerService) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from seedrl_core.access import NO_CREDENTIALS
 from seedrl_core.config import Settings, write_settings
 from seedrl_core.errors import ConfigError
 from seedrl_launcher.run_settings import chosen_run_dir, eval_settings, train_settings, with_run_dir
@@ -86,3 +87,12 @@ def test_evaluation_keeps_the_environment_and_trains_nothing(tmp_path):
     assert settings.actor.num_envs == 5
     assert settings.actor.seed != trained.actor.seed
     assert not settings.actor.atari.episodic_life
+
+
+def test_evaluation_does_without_the_tokens_of_the_run(tmp_path):
+    """Its sockets are its own, so it goes on where the token files have gone."""
+    file = tmp_path / "config.toml"
+    tokens = [f"access.{role}_token_file={tmp_path / 'gone'}" for role in ("actor", "broker", "operator")]
+    write_settings(resolve(assignments=tokens), file)
+    settings = eval_settings(file, tmp_path, episodes=5, num_envs=32, seed=None, results=tmp_path / "results")
+    assert settings.access == NO_CREDENTIALS

@@ -14,7 +14,7 @@ from seedrl_core.command_line import run_command, settings_from_flags
 
 
 def run(
-    config: Annotated[Path | None, typer.Option(help="TOML file with sections learner, broker and actor")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with sections learner, broker, actor, access")] = None,
     broker: Annotated[str | None, typer.Option(help="the broker: host:port or unix:PATH")] = None,
     env_id: Annotated[str | None, typer.Option(help="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5")] = None,
     env_import: Annotated[str | None, typer.Option(help="module to import first: it registers its ids")] = None,
@@ -38,9 +38,9 @@ def run(
         "episodes": episodes,
         "results": results,
     }
-    settings = settings_from_flags("actor", config, set_, flags).actor
-    logs.configure("actor", actor_id=actor.actor_id(settings))
-    raise typer.Exit(run_service(lambda stop: actor.run(settings, stop)))
+    settings = settings_from_flags("actor", config, set_, flags)
+    logs.configure("actor", actor_id=actor.actor_id(settings.actor))
+    raise typer.Exit(run_service(lambda stop: actor.run(settings.actor, stop, settings.access)))
 
 
 def main() -> None:

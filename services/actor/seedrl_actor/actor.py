@@ -16,6 +16,7 @@ from seedrl_actor.episodes import EpisodeQuota
 from seedrl_actor.stepping_metrics import SteppingMetrics
 from seedrl_client import Session
 from seedrl_core import logs, supervisor
+from seedrl_core.access import NO_CREDENTIALS, AccessConfig, check_metrics
 from seedrl_core.codec import Episode
 from seedrl_core.config import ActorConfig
 from seedrl_core.errors import ConfigError, RunFinished
@@ -40,20 +41,22 @@ def split(num_envs: int, sessions: int) -> list[Share]:
     return [Share(index, begins[index], begins[index + 1] - begins[index]) for index in range(sessions)]
 
 
-async def run(config: ActorConfig, stop: asyncio.Event) -> int:
+async def run(config: ActorConfig, stop: asyncio.Event, access: AccessConfig = NO_CREDENTIALS) -> int:
     """Steps environments until the run is finished, the episodes are played or `stop` is set; the exit code is 0 then.
 
     Raises:
-      ConfigError: the settings name no usable environment.
+      ConfigError: the settings name no usable environment, certificate or token.
+      AccessDenied: the broker does not take the actor's token, or has a certificate that is not trusted.
       BadRequest, SpecMismatch: the learner refuses the environment.
       EnvironmentFailed: an environment failed too often.
       PeerLost: broker or learner were away for too long.
     """
     if not config.env_id:
         raise ConfigError("actor.env_id: expected a Gymnasium id, e.g. --env-id CartPole-v1")
+    check_metrics("actor.metrics_listen", config.metrics_listen, access)
     metrics = SteppingMetrics({"actor_id": actor_id(config), "environment": config.env_id, "role": config.role})
     with exported(config.metrics_listen, ServiceCollector("actor", metrics.totals, metrics.readings)):
-        work = asyncio.create_task(_run_sessions(config, metrics))
+        work = asyncio.create_task(_run_sessions(config, access, metrics))
         stopping = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -71,7 +74,7 @@ def actor_id(config: ActorConfig) -> str:
     return config.actor_id or f"{socket.gethostname()}-{config.actor_index}"
 
 
-async def _run_sessions(config: ActorConfig, metrics: SteppingMetrics) -> None:
+async def _run_sessions(config: ActorConfig, access: AccessConfig, metrics: SteppingMetrics) -> None:
     # An environment without an episode to play would only step for nothing.
     num_envs = min(config.num_envs, config.episodes) if config.episodes else config.num_envs
     shares = split(num_envs, config.sessions)
@@ -79,13 +82,14 @@ async def _run_sessions(config: ActorConfig, metrics: SteppingMetrics) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 for share in shares:
-                    group.create_task(_run_session(config, share, len(shares), num_envs, results, metrics))
+                    group.create_task(_run_session(config, access, share, len(shares), num_envs, results, metrics))
         except* RunFinished as finished:
             _log.info("run_finished", reason=str(finished.exceptions[0]))
 
 
 async def _run_session(
     config: ActorConfig,
+    access: AccessConfig,
     share: Share,
     num_sessions: int,
     num_all_envs: int,
@@ -109,6 +113,7 @@ async def _run_session(
             actor_id=actor_id(config),
             peer_timeout_s=config.peer_timeout_s,
             shared_memory=config.shared_memory,
+            access=access,
         ) as session:
             logs.bind(run=session.run_id)
             with metrics.session(share.num_envs, session.run_id):

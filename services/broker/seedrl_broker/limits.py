@@ -1,10 +1,13 @@
-"""The sizes that the broker accepts from clients: those that the learner's link can carry."""
+"""What the broker accepts from clients: sizes that the learner's link can carry, and not too much of one host."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from seedrl_core.errors import BadRequest
+from seedrl_broker.session import Session
+from seedrl_core.config import BrokerConfig
+from seedrl_core.errors import BadRequest, Overloaded
 from seedrl_core.wire import Buffer
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import learner_pb2 as learner
@@ -46,3 +49,22 @@ class Limits:
         allowed = self.max_bytes - ENVELOPE_BYTES
         if num_bytes > allowed:
             raise BadRequest(f"{name}: expected at most {allowed} bytes, got {num_bytes}")
+
+
+def check_room(sessions: Collection[Session], new: Session, config: BrokerConfig) -> None:
+    """Overloaded when there is no room beside `sessions` for a new one, or none for one more of its host."""
+    if len(sessions) >= config.max_sessions:
+        raise Overloaded(f"expected at most {config.max_sessions} sessions (max_sessions), got one more")
+    if not new.host:
+        return
+    of_host = [session.rows for session in sessions if session.host == new.host]
+    if len(of_host) >= config.max_sessions_per_host:
+        raise Overloaded(
+            f"expected at most {config.max_sessions_per_host} sessions of host {new.host} (max_sessions_per_host), "
+            "got one more"
+        )
+    if (num_envs := sum(of_host) + new.rows) > config.max_envs_per_host:
+        raise Overloaded(
+            f"expected at most {config.max_envs_per_host} environments of host {new.host} (max_envs_per_host), "
+            f"got {num_envs}"
+        )

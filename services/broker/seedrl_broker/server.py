@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-import grpc
 from grpc_health.v1 import health, health_pb2
 
-from seedrl_broker.link import CHANNEL_OPTIONS, LearnerLink
+from seedrl_broker.link import LearnerLink, open_channel
 from seedrl_broker.service import BrokerService
-from seedrl_broker.servicer import SERVICE_NAME, InferenceServicer
+from seedrl_broker.servicer import CALLERS, SERVICE_NAME, InferenceServicer
 from seedrl_core import logs
+from seedrl_core.access import NO_CREDENTIALS, AccessConfig, Role, check_listening, check_metrics
 from seedrl_core.address import Address
 from seedrl_core.aio import SLOW_WAIT_S
 from seedrl_core.config import BrokerConfig
@@ -23,14 +23,16 @@ _STOP_GRACE_S = 0.5
 _log = logs.get(__name__)
 
 
-async def serve(config: BrokerConfig, stop: asyncio.Event) -> int:
+async def serve(config: BrokerConfig, stop: asyncio.Event, access: AccessConfig = NO_CREDENTIALS) -> int:
     """Runs the broker until `stop` is set; returns the exit code.
 
     Raises:
-      AddressInUse: before anything is served.
+      AddressInUse, ConfigError: before anything is served.
     """
+    check_listening("broker.listen", config.listen, access, (Role.ACTOR, Role.OPERATOR))
+    check_metrics("broker.metrics_listen", config.metrics_listen, access)
     Address.parse(config.listen).ensure_free()
-    async with grpc.aio.insecure_channel(config.learner, CHANNEL_OPTIONS) as channel:
+    async with open_channel(Address.parse(config.learner), access) as channel:
         service = BrokerService(config)
         checks = health.aio.HealthServicer()
 
@@ -39,7 +41,7 @@ async def serve(config: BrokerConfig, stop: asyncio.Event) -> int:
             status = serving if service.learner_ready else health_pb2.HealthCheckResponse.NOT_SERVING
             await checks.set(SERVICE_NAME, status)
 
-        link = LearnerLink(service, channel, config.learner, tell_health)
+        link = LearnerLink(service, channel, Address.parse(config.learner), access, tell_health)
         servicer = InferenceServicer(config, service, link)
         await tell_health()
         collector = ServiceCollector("broker", service.metrics.totals, lambda: _readings(service))
@@ -49,6 +51,8 @@ async def serve(config: BrokerConfig, stop: asyncio.Event) -> int:
                 SERVICE_NAME,
                 servicer.handler(),
                 checks,
+                callers=CALLERS,
+                access=access,
                 max_message_bytes=config.max_message_bytes,
                 grace_s=_STOP_GRACE_S,
             ):

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 
 from seedrl_broker.batcher import Batcher
 from seedrl_broker.batching_metrics import BatchingMetrics
-from seedrl_broker.limits import ENVELOPE_BYTES, Limits
+from seedrl_broker.limits import ENVELOPE_BYTES, Limits, check_room
 from seedrl_broker.session import Session
 from seedrl_core import logs, wire
 from seedrl_core.codec import check_hello
 from seedrl_core.config import BrokerConfig
-from seedrl_core.errors import BadRequest, Overloaded, PeerLost, SeedrlError, error_from_status
+from seedrl_core.errors import BadRequest, PeerLost, SeedrlError, error_from_status
 from seedrl_core.wire import Buffer
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import learner_pb2 as learner
@@ -75,25 +75,24 @@ class BrokerService:
 
     # The clients' side.
 
-    def open(self, hello: inference.Hello) -> Session:
-        """A new session; an open one of the same session_id ends, since its client has come back.
+    def open(self, hello: inference.Hello, host: str = "") -> Session:
+        """A new session of a client on `host`; an open one of the same session_id ends, since its client is back.
 
         The session is drained at once when the run is finished or this broker stops.
 
         Raises:
           BadRequest, SpecMismatch: the Hello has a field that is not allowed.
-          Overloaded: there are max_sessions sessions.
+          Overloaded: there are max_sessions sessions, or the host has as many, or as many environments, as it may.
         """
         check_hello(hello)
         if (old := self._by_id.get(hello.session_id)) is not None:
             self.close(old, BadRequest("the session was opened again by another connection"))
-        session = Session(next(self._numbers), hello, self._clock())
+        session = Session(next(self._numbers), hello, host, self._clock())
         if self._drain is not None:
             session.drain(self._drain)
             return session
         self._limits.check_session(hello)
-        if len(self._sessions) >= self._config.max_sessions:
-            raise Overloaded(f"expected at most {self._config.max_sessions} sessions (max_sessions), got one more")
+        check_room(self._sessions.values(), session, self._config)
         self._sessions[session.number] = self._by_id[hello.session_id] = session
         if self._link is not None:
             self._opens[session.number] = session

@@ -14,15 +14,17 @@ from seedrl_broker.link import LearnerLink
 from seedrl_broker.service import BrokerService
 from seedrl_broker.session import Session
 from seedrl_core import wire
+from seedrl_core.access import Role
 from seedrl_core.aio import first_leaf
 from seedrl_core.codec import PROTOCOL_VERSION
 from seedrl_core.config import BrokerConfig
 from seedrl_core.errors import BadRequest, ExpectedError, PeerLost, SeedrlError
-from seedrl_grpc.streams import Context, OpenStreams, abort, read, write
+from seedrl_grpc.streams import Context, HostLimit, OpenStreams, abort, host_of, read, write
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1.learner_pb2 import OpaqueServerMessage
 
 SERVICE_NAME = "seedrl_proto.v1.Inference"
+CALLERS = {"Session": (Role.ACTOR,), "Describe": (Role.ACTOR, Role.OPERATOR)}
 _HELLO_TIMEOUT_S = 15.0
 
 
@@ -35,6 +37,8 @@ class InferenceServicer:
         self._service = service
         self._link = link
         self.streams = OpenStreams()
+        # A host that reconnects all its sessions may have its old streams open for a while.
+        self._hosts = HostLimit(2 * config.max_sessions_per_host)
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What to register at the server."""
@@ -69,8 +73,10 @@ class InferenceServicer:
         """One client's stream. Cancellation, which is how gRPC tells that the client is gone, closes the session."""
         error: SeedrlError | None = None
         with self.streams.one():
+            host = host_of(context)
             try:
-                await self._serve(context)
+                with self._hosts.one(host):
+                    await self._serve(context, host)
             except* SeedrlError as group:
                 leaf = first_leaf(group)
                 assert isinstance(leaf, SeedrlError)
@@ -78,13 +84,13 @@ class InferenceServicer:
         if error is not None:
             await abort(context, error)
 
-    async def _serve(self, context: Context) -> None:
+    async def _serve(self, context: Context, host: str) -> None:
         """Reads and writes until the session ends; one task for each, so that nothing is started a message.
 
         A client that was asked to leave gets time to do so: a stream that the server ends first is reset, and a client
         library may then drop the Drain unread.
         """
-        session = self._service.open(await _read_hello(context))
+        session = self._service.open(await _read_hello(context), host)
         try:
             async with asyncio.TaskGroup() as group:
                 reader = group.create_task(self._read(session, context))

@@ -22,16 +22,18 @@ class Session:
     Attributes:
       number: the broker's own, never used twice.
       hello: the client's first message.
+      host: the client's; empty where it is this one.
       tick: the serialized tick that the learner has not answered; kept to be sent again over a new link.
       greeted: the client has its Welcome; a later one, of a new link, is not for it.
       drained: the client was asked to leave.
       asked_at: when the unanswered message came, in the service's clock; None while the client owes the next message.
     """
 
-    def __init__(self, number: int, hello: inference.Hello, now: float) -> None:
+    def __init__(self, number: int, hello: inference.Hello, host: str, now: float) -> None:
         """A session that has just said `hello`, and is owed a Welcome."""
         self.number = number
         self.hello = hello
+        self.host = host
         self.tick: Buffer | None = None
         self.greeted = False
         self.drained = False

@@ -1,4 +1,4 @@
-"""One `Inference.Session` stream on a channel of its own. The only module that knows grpclib; it translates its errors.
+"""One `Inference.Session` stream on a channel of its own. Here grpclib's errors are translated.
 
 It neither reconnects nor knows what a message means.
 """
@@ -14,19 +14,17 @@ import grpclib.exceptions
 import grpclib.stream
 import h2.exceptions
 from grpclib.client import Channel, Stream
-from grpclib.config import Configuration
 from grpclib.const import Status
 from grpclib.encoding.base import CodecBase
 
+from seedrl_client.channel import drop, open_channel, refusal
+from seedrl_core.access import AccessConfig, Role
 from seedrl_core.address import Address
 from seedrl_core.errors import BadRequest, PeerLost, SeedrlError, error_from_status
 from seedrl_proto.v1.inference_grpc import InferenceStub
 from seedrl_proto.v1.inference_pb2 import ServerMessage
 
 T = TypeVar("T")
-
-# Actions are small, but a frame of them must never wait for a window update.
-_CONFIGURATION = Configuration(http2_connection_window_size=16 << 20, http2_stream_window_size=16 << 20)
 
 # What grpclib and h2 raise when a connection ends at one moment or another: a closed connection loses its transport
 # (AttributeError), a message cut short fails an assertion.
@@ -55,27 +53,32 @@ class _Codec(CodecBase):
 class Connection:
     """An open stream. Every call has a deadline, because grpclib's may wait for ever on a connection that drops."""
 
-    def __init__(self, address: Address, channel: Channel, stream: Stream[Any, ServerMessage]) -> None:
+    def __init__(
+        self, address: Address, access: AccessConfig, channel: Channel, stream: Stream[Any, ServerMessage]
+    ) -> None:
         """Use `open`."""
         self._address = address
+        self._access = access
         self._channel = channel
         self._stream = stream
 
     @classmethod
-    async def open(cls, address: Address, timeout_s: float) -> Connection:
-        """Connects and opens the stream; PeerLost when nobody answers within `timeout_s`.
+    async def open(cls, address: Address, access: AccessConfig, timeout_s: float) -> Connection:
+        """Connects and opens the stream. A cancellation closes what was opened.
 
-        A cancellation closes what was opened.
+        Raises:
+          ConfigError: a certificate or a token of `access` is not usable.
+          AccessDenied: the server's certificate is not to be trusted, or it has none.
+          PeerLost: nobody answers within `timeout_s`.
         """
-        target = {"path": address.path} if address.path else {"host": address.host, "port": address.port}
-        channel = Channel(**target, config=_CONFIGURATION, codec=_Codec())
+        channel = open_channel(address, access, Role.ACTOR, _Codec())
         stream: Stream[Any, ServerMessage] = InferenceStub(channel).Session.open()
-        connection = cls(address, channel, stream)
+        connection = cls(address, access, channel, stream)
         try:
             await stream.__aenter__()
             await connection._call(stream.send_request(), timeout_s, "connecting")
         except BaseException:
-            channel.close()
+            drop(channel)
             raise
         return connection
 
@@ -114,7 +117,7 @@ class Connection:
 
     def close(self) -> None:
         """Drops the connection at once."""
-        self._channel.close()
+        drop(self._channel)
 
     async def _call(self, call: Awaitable[T], timeout_s: float, doing: str) -> T:
         """Awaits one call of grpclib and translates what it raises."""
@@ -130,7 +133,8 @@ class Connection:
             raise self._translate(error) from error
         except _CONNECTION_ERRORS as error:
             _settle_cancellation(task, cancels_before)
-            raise PeerLost(f"{self._address} is gone: {error or type(error).__name__}") from error
+            gone = PeerLost(f"{self._address} is gone: {error or type(error).__name__}")
+            raise refusal(error, self._address, self._access, self._channel) or gone from error
 
     async def _buffered_message(self) -> ServerMessage | None:
         """A whole message that came before the end of the stream, which grpclib would throw away with it."""

@@ -14,6 +14,7 @@ from seedrl_client.connection import Connection
 from seedrl_client.patience import GaveUp, Patience
 from seedrl_client.validation import check_flags, check_observation, check_reward
 from seedrl_core import codec, logs, wire
+from seedrl_core.access import NO_CREDENTIALS, AccessConfig
 from seedrl_core.address import Address
 from seedrl_core.codec import Episode, TickArrays
 from seedrl_core.errors import BadRequest, InternalError, Overloaded, PeerLost, RunFinished, SeedrlError
@@ -52,6 +53,7 @@ class Session:
         peer_timeout_s: float = 300.0,
         silence_s: float = SILENCE_S,
         shared_memory: Literal["auto", "off"] = "auto",
+        access: AccessConfig = NO_CREDENTIALS,
     ) -> None:
         """Nothing is sent before `open`.
 
@@ -64,6 +66,7 @@ class Session:
           peer_timeout_s: give up when broker or learner are away this long.
           silence_s: a connection on which nothing comes for this long while an answer is due counts as dead.
           shared_memory: auto: observations go through memory that is shared with the learner, if it is on this host.
+          access: certificates and the actor's token; `load_settings().access` has those of the environment.
         """
         if not 1 <= num_envs <= codec.MAX_NUM_ENVS:
             raise BadRequest(f"num_envs: expected 1..{codec.MAX_NUM_ENVS}, got {num_envs}")
@@ -72,6 +75,7 @@ class Session:
         self.run_id = ""
         self.policy_version = 0
         self._address = address if isinstance(address, Address) else Address.parse(address)
+        self._access = access
         self._peer_timeout_s = peer_timeout_s
         self._silence_s = silence_s
         self._offers_memory = shared_memory == "auto"
@@ -107,6 +111,7 @@ class Session:
 
         Raises:
           BadRequest, SpecMismatch: the learner refuses it.
+          AccessDenied: the broker refuses the token, or its certificate is not trusted.
           PeerLost: broker or learner were away, or full, for `peer_timeout_s`.
           RunFinished: training is complete.
         """
@@ -137,6 +142,7 @@ class Session:
 
         Raises:
           BadRequest: an argument breaks the spec or the order of flags, or the learner refuses the tick.
+          AccessDenied: after a reconnect, as for `open`.
           PeerLost: broker or learner were away for `peer_timeout_s`.
           RunFinished: training is complete.
         """
@@ -197,7 +203,7 @@ class Session:
 
     async def _reopen(self, patience: Patience) -> Connection:
         """Connects, says Hello and waits for the Welcome."""
-        connection = self._connection = await Connection.open(self._address, self._silence_s)
+        connection = self._connection = await Connection.open(self._address, self._access, self._silence_s)
         try:
             region = self._region = self._offered_region()
             hello = inference.ClientMessage(hello=self._hello)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,16 @@ class Address:
         if self.path:
             return f"unix:{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """True for what no other host reaches: a Unix socket, or a loopback address written as such."""
+        if self.path or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False  # a name, of which nobody knows where it leads
 
     def ensure_free(self) -> None:
         """Raises AddressInUse when a server accepts connections here; removes a dead Unix socket.

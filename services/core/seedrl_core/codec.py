@@ -24,6 +24,7 @@ from seedrl_proto.v1 import spec_pb2
 PROTOCOL_VERSION = 1
 MAX_NUM_ENVS = 1 << 16
 MAX_INFO_BYTES = 4096
+MAX_NAME_CHARACTERS = 256
 
 FIRST = int(inference.FLAG_FIRST)
 TERMINATED = int(inference.FLAG_TERMINATED)
@@ -126,6 +127,9 @@ def check_hello(hello: inference.Hello) -> None:
         raise BadRequest(f"session_id: expected {SESSION_ID_BYTES} bytes, got {len(hello.session_id)}")
     if not 1 <= hello.num_envs <= MAX_NUM_ENVS:
         raise BadRequest(f"num_envs: expected 1..{MAX_NUM_ENVS}, got {hello.num_envs}")
+    for name, text in (("actor_id", hello.actor_id), ("spec.environment_id", hello.spec.environment_id)):
+        if len(text) > MAX_NAME_CHARACTERS:
+            raise BadRequest(f"{name}: expected at most {MAX_NAME_CHARACTERS} characters, got {len(text)}")
     if hello.role not in (inference.ROLE_TRAIN, inference.ROLE_EVAL):
         raise BadRequest(f"role: expected ROLE_TRAIN or ROLE_EVAL, got {hello.role}")
 

@@ -18,6 +18,7 @@ import tomli_w
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+from seedrl_core.access import AccessConfig
 from seedrl_core.address import Address
 from seedrl_core.errors import ConfigError
 
@@ -115,6 +116,10 @@ class BrokerConfig(_Model):
         5.0, ge=0, description="longest a tick waits for others while the learner is free, milliseconds"
     )
     max_sessions: Positive = Field(1024, description="most sessions open at a time")
+    max_sessions_per_host: Positive = Field(
+        256, description="most of them of one host; those over a Unix socket count for none"
+    )
+    max_envs_per_host: Positive = Field(4096, description="most environments in the sessions of one host")
     max_message_bytes: Positive = Field(64 * MiB, description="largest message accepted, bytes")
     waiting_interval_s: Seconds = Field(3.0, description="period of signs of life to a waiting client, seconds")
     drain_grace_s: Seconds = Field(5.0, description="time for sessions to part when stopping, seconds")
@@ -275,6 +280,7 @@ class LearnerConfig(_Model):
     )
     inference_credits: Positive = Field(2, description="inference requests a broker may have unanswered")
     max_batch_rows: Positive = Field(4096, description="most environments in one inference request")
+    max_links: Positive = Field(64, description="most brokers connected at a time")
     max_message_bytes: Positive = Field(256 * MiB, description="largest message accepted, bytes")
     shared_memory: Literal["auto", "off"] = Field(
         "auto", description="auto: observations are read from shared memory where an actor on this host offers it"
@@ -288,11 +294,12 @@ class LearnerConfig(_Model):
 
 
 class Settings(BaseSettings):
-    """The whole file: one section a service; each process uses its own."""
+    """The whole file: one section a service, of which each process uses its own, and `access` for all."""
 
     actor: ActorConfig = ActorConfig()
     broker: BrokerConfig = BrokerConfig()
     learner: LearnerConfig = LearnerConfig()
+    access: AccessConfig = AccessConfig()
 
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX,
@@ -331,7 +338,9 @@ def load_settings(file: Path | None = None, overrides: Mapping[str, Any] | None 
         raise ConfigError("\n".join(_explain(detail) for detail in error.errors())) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"config file {file}: {error}") from error
-    return Settings.model_construct(actor=loaded.actor, broker=loaded.broker, learner=loaded.learner)
+    return Settings.model_construct(
+        actor=loaded.actor, broker=loaded.broker, learner=loaded.learner, access=loaded.access
+    )
 
 
 def parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:

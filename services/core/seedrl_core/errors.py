@@ -6,6 +6,7 @@ SeedrlError
 │   │   └── ConfigError      a setting is unknown or out of range
 │   ├── SpecMismatch         the environment differs from the learner's (FAILED_PRECONDITION)
 │   ├── Overloaded           a configured limit is reached (RESOURCE_EXHAUSTED)
+│   ├── AccessDenied         a token or a certificate is missing or not accepted (UNAUTHENTICATED)
 │   ├── PeerLost             a connection ended or stayed silent (UNAVAILABLE)
 │   ├── AddressInUse         another server listens there
 │   ├── EnvironmentFailed    the simulator raised or gave up
@@ -60,6 +61,16 @@ class Overloaded(ExpectedError):
     status = 8
 
 
+class AccessDenied(ExpectedError):
+    """One side does not accept the other's token or certificate.
+
+    A client ends with it at once, but with exit code 1: it may be the other side that has to change, and then the next
+    start by a supervisor works.
+    """
+
+    status = 16
+
+
 class PeerLost(ExpectedError):
     """The peer closed, was cut off or said nothing within the deadline."""
 
@@ -109,6 +120,7 @@ _BY_STATUS: dict[int, type[SeedrlError]] = {
         BadRequest,
         SpecMismatch,
         Overloaded,
+        AccessDenied,
         PeerLost,
         AddressInUse,
         EnvironmentFailed,

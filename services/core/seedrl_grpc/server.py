@@ -1,4 +1,4 @@
-"""A grpc.aio server as our services run it: options, health checks, reflection, and the address it listens on."""
+"""A grpc.aio server as our services run it: options, who may call, health checks, reflection, and where it listens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from seedrl_core import supervisor
+from seedrl_core.access import AccessConfig, TokenCheck
+from seedrl_core.address import Address
 from seedrl_core.errors import AddressInUse
+from seedrl_grpc.authorization import Authorization, Callers
+from seedrl_grpc.credentials import server_credentials
 
 # A peer that is cut off is noticed within 15 s, also while nothing is sent.
 KEEPALIVE: tuple[tuple[str, Any], ...] = (
@@ -35,6 +39,8 @@ async def listening(
     handler: grpc.GenericRpcHandler,
     checks: health.aio.HealthServicer,
     *,
+    callers: Callers,
+    access: AccessConfig,
     max_message_bytes: int,
     grace_s: float,
 ) -> AsyncIterator[None]:
@@ -45,18 +51,30 @@ async def listening(
       service: full name of the service, for reflection.
       handler: of the service.
       checks: answers health checks; how the service does is the caller's to say.
+      callers: name of a method -> the roles that may call it, once any of them has a token; others are the operator's.
+      access: certificates and tokens.
       max_message_bytes: largest message accepted.
       grace_s: seconds.
 
     Raises:
       AddressInUse: somebody else has taken the address meanwhile, or it is none of this machine's.
+      ConfigError: a certificate, a key or a token is not usable.
     """
-    server = grpc.aio.server(options=(*_OPTIONS, ("grpc.max_receive_message_length", max_message_bytes)))
+    credentials = server_credentials(Address.parse(address), access)
+    check = TokenCheck(access, {role for roles in callers.values() for role in roles})
+    methods = {f"/{service}/{method}": roles for method, roles in callers.items()}
+    server = grpc.aio.server(
+        interceptors=[Authorization(check, methods)] if check else (),
+        options=(*_OPTIONS, ("grpc.max_receive_message_length", max_message_bytes)),
+    )
     server.add_generic_rpc_handlers((handler,))
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     reflection.enable_server_reflection((service, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     try:
-        server.add_insecure_port(address)
+        if credentials is None:
+            server.add_insecure_port(address)
+        else:
+            server.add_secure_port(address, credentials)
     except RuntimeError as error:
         raise AddressInUse(f"cannot listen on {address}: {error}") from error
     await server.start()

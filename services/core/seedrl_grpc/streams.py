@@ -6,6 +6,7 @@ The one place that translates between grpc.aio's errors and ours.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +15,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from seedrl_core import logs
-from seedrl_core.errors import BadRequest, PeerLost, SeedrlError
+from seedrl_core.errors import BadRequest, Overloaded, PeerLost, SeedrlError
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -54,6 +55,34 @@ async def abort(context: Context, error: SeedrlError) -> None:
     """Ends a call with the status and the words of an error, by raising; returns when the peer has gone."""
     if not context.done():
         await context.abort(_STATUS.get(error.status, grpc.StatusCode.UNKNOWN), str(error))
+
+
+def host_of(context: Context) -> str:
+    """The address of the caller's host; empty for one on a Unix socket, who is on this host."""
+    kind, _, address = str(context.peer()).partition(":")
+    return address.rpartition(":")[0] if kind in ("ipv4", "ipv6") else ""
+
+
+class HostLimit:
+    """How many streams the callers of one host may have open."""
+
+    def __init__(self, max_streams: int) -> None:
+        """None is open."""
+        self._max_streams = max_streams
+        self._open: Counter[str] = Counter()
+
+    @contextmanager
+    def one(self, host: str) -> Iterator[None]:
+        """A stream of `host`, or of nobody's where that is empty; Overloaded when it has too many."""
+        if host and self._open[host] >= self._max_streams:
+            raise Overloaded(f"expected at most {self._max_streams} streams of host {host}, got one more")
+        self._open[host] += 1
+        try:
+            yield
+        finally:
+            self._open[host] -= 1
+            if not self._open[host]:
+                del self._open[host]
 
 
 class OpenStreams:

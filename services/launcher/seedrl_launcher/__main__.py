@@ -18,7 +18,7 @@ from rich.table import Table
 from seedrl_core import logs
 from seedrl_core.aio import run_service
 from seedrl_core.command_line import run_app
-from seedrl_core.config import write_settings
+from seedrl_core.config import load_settings, parse_assignments, write_settings
 from seedrl_core.errors import ConfigError
 from seedrl_launcher import run_directory
 from seedrl_launcher.display import make_display
@@ -40,6 +40,9 @@ from seedrl_launcher.training import INTERRUPTED, Training
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 
+Target = Annotated[str, typer.Argument(help="a learner or a broker: host:port or unix:PATH")]
+AccessFile = Annotated[Path | None, typer.Option("--config", help="TOML file with a section access: TLS, token file")]
+AccessSettings = Annotated[list[str] | None, typer.Option("--set", help="access.key=value; repeatable")]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object as the last line of standard output")]
 
 
@@ -55,7 +58,7 @@ def train(
     run_dir: Annotated[Path | None, typer.Option(help="directory of the run (default: a new one in runs/)")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --run-dir")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="seed of network and environments (default: 0)")] = None,
-    config: Annotated[Path | None, typer.Option(help="TOML file with the sections learner, broker, actor")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with sections learner, broker, actor, access")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="any setting: section.key=value; repeatable; see `seedrl config`")
     ] = None,
@@ -139,22 +142,26 @@ def export_policy(
 
 @app.command()
 def status(
-    address: Annotated[str, typer.Argument(help="a learner or a broker: host:port or unix:PATH")],
+    address: Target,
+    config: AccessFile = None,
+    set_: AccessSettings = None,
     as_json: AsJson = False,
 ) -> None:
     """Tells what a learner or a broker is doing."""
+    access = load_settings(config, parse_assignments(set_ or [])).access
 
     async def ask() -> dict[str, Any]:
-        async with connect(address) as client:
+        async with connect(address, access) as client:
             return plain_values(await client.any_service())
 
     _print(uvloop.run(ask()), as_json)
 
 
 @app.command()
-def top(address: Annotated[str, typer.Argument(help="a learner or a broker: host:port or unix:PATH")]) -> None:
+def top(address: Target, config: AccessFile = None, set_: AccessSettings = None) -> None:
     """Shows what a learner or a broker is doing, renewed every second, until Ctrl-C."""
-    raise typer.Exit(run_service(lambda stop: watch_service(address, Console(), stop)))
+    access = load_settings(config, parse_assignments(set_ or [])).access
+    raise typer.Exit(run_service(lambda stop: watch_service(address, Console(), stop, access)))
 
 
 @app.command()

@@ -46,6 +46,7 @@ class Evaluator:
         write_settings(settings, config_file)
         addresses = Addresses(f"unix:{directory / 'learner.sock'}", f"unix:{directory / 'broker.sock'}")
         self._address = addresses.learner
+        self._access = settings.access
         actor = actor_process(config_file, addresses, directory, settings.actor, 0)
         self._services = LocalServices(
             learner_process(config_file, addresses, directory),
@@ -61,7 +62,7 @@ class Evaluator:
         Raises:
           ServiceFailed: a service failed, or fewer episodes came back than asked for.
         """
-        async with connect(self._address) as client, asyncio.TaskGroup() as group:
+        async with connect(self._address, self._access) as client, asyncio.TaskGroup() as group:
             watching = group.create_task(self._watch(client))
             try:
                 complete = await self._services.run(stop)

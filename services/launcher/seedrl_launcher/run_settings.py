@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from seedrl_core.access import Role
 from seedrl_core.config import LearnerConfig, Settings, load_settings, parse_assignments
 from seedrl_core.errors import ConfigError
 
@@ -84,6 +85,8 @@ def eval_settings(
         "actor.role": "eval",
         # The ports of a training run that may be going on.
         **{f"{service}.metrics_listen": "" for service in ("actor", "broker", "learner")},
+        # Its sockets are private, and the files of the run may be gone.
+        **{f"access.{role}_token_file": None for role in Role},
         "actor.episodes": episodes,
         "actor.results": str(results),
         "actor.num_envs": min(num_envs, episodes),

@@ -12,6 +12,8 @@ from grpclib.client import Channel
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 
+from seedrl_client.channel import open_channel, refusal
+from seedrl_core.access import NO_CREDENTIALS, AccessConfig, Role
 from seedrl_core.address import Address
 from seedrl_core.errors import PeerLost, error_from_status
 from seedrl_proto.v1 import inference_pb2 as inference
@@ -42,14 +44,15 @@ _BROKER_FIELDS = ("protocol_version", "learner_ready", "sessions", "num_envs", "
 class StatusClient:
     """Calls to one address over one connection, which is made anew when it was lost."""
 
-    def __init__(self, address: str, channel: Channel) -> None:
-        """`channel` leads to `address`, which is for error messages."""
+    def __init__(self, address: Address, access: AccessConfig, channel: Channel) -> None:
+        """`channel` leads to `address`, as `access` says; both are for error messages."""
         self._address = address
+        self._access = access
         self._channel = channel
 
     async def learner(self) -> learner.StatusReply:
         """What the learner does; PeerLost when nobody answers within TIMEOUT_S seconds."""
-        async with _translated(self._address):
+        async with self._translated():
             reply: learner.StatusReply = await LearnerStub(self._channel).Status(
                 learner.StatusRequest(), timeout=TIMEOUT_S
             )
@@ -58,7 +61,7 @@ class StatusClient:
     async def any_service(self) -> Reply:
         """What the service does, be it a learner or a broker; PeerLost when nobody answers."""
         reply: Reply
-        async with _translated(self._address):
+        async with self._translated():
             try:
                 reply = await LearnerStub(self._channel).Status(learner.StatusRequest(), timeout=TIMEOUT_S)
             except GRPCError as error:
@@ -67,14 +70,31 @@ class StatusClient:
                 reply = await InferenceStub(self._channel).Describe(inference.DescribeRequest(), timeout=TIMEOUT_S)
         return reply
 
+    @asynccontextmanager
+    async def _translated(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except GRPCError as error:
+            what = f"{self._address}: {error.message or error.status.name}"
+            raise error_from_status(error.status.value, what) from error
+        except TimeoutError as error:
+            raise PeerLost(f"nobody answers at {self._address}: {error or 'no answer in time'}") from error
+        except (OSError, StreamTerminatedError) as error:
+            silent = PeerLost(f"nobody answers at {self._address}: {error}")
+            raise refusal(error, self._address, self._access, self._channel) or silent from error
+
 
 @asynccontextmanager
-async def connect(address: str) -> AsyncIterator[StatusClient]:
-    """A client for `host:port` or `unix:PATH`; connects at its first call."""
+async def connect(address: str, access: AccessConfig = NO_CREDENTIALS) -> AsyncIterator[StatusClient]:
+    """An operator's client for `host:port` or `unix:PATH`; connects at its first call.
+
+    Raises:
+      ConfigError: a certificate or a token of `access` is not usable.
+    """
     parsed = Address.parse(address)
-    channel = Channel(path=parsed.path) if parsed.path else Channel(parsed.host, parsed.port)
+    channel = open_channel(parsed, access, Role.OPERATOR)
     try:
-        yield StatusClient(address, channel)
+        yield StatusClient(parsed, access, channel)
     finally:
         channel.close()
 
@@ -110,13 +130,3 @@ def _spec_values(reply: Reply) -> dict[str, Any] | None:
         return None
     values: dict[str, Any] = json_format.MessageToDict(reply.spec, preserving_proto_field_name=True)
     return values
-
-
-@asynccontextmanager
-async def _translated(address: str) -> AsyncIterator[None]:
-    try:
-        yield
-    except GRPCError as error:
-        raise error_from_status(error.status.value, f"{address}: {error.message or error.status.name}") from error
-    except (OSError, StreamTerminatedError, TimeoutError) as error:
-        raise PeerLost(f"nobody answers at {address}: {error or 'no answer in time'}") from error

@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from seedrl_core.access import NO_CREDENTIALS, AccessConfig
 from seedrl_core.errors import ConfigError, PeerLost
 from seedrl_launcher.display import learner_figures, progress_line
 from seedrl_launcher.status import Reply, StatusClient, connect
@@ -42,17 +43,20 @@ _BROKER_METRICS = (
 _BROKER_SHARES = (("batch fill", "batch_fill"),)
 
 
-async def watch_service(address: str, console: Console, stop: asyncio.Event) -> int:
+async def watch_service(
+    address: str, console: Console, stop: asyncio.Event, access: AccessConfig = NO_CREDENTIALS
+) -> int:
     """Draws the service at `address` about once a second until `stop` is set; returns the exit code.
 
     While nobody answers it says so, and goes on.
 
     Raises:
-      ConfigError: `console` is no terminal.
+      ConfigError: `console` is no terminal, or a certificate or a token of `access` is not usable.
+      AccessDenied: the service refuses the token, or its certificate is not trusted.
     """
     if not console.is_terminal:
         raise ConfigError(f"`seedrl top` needs a terminal; once and for scripts: seedrl status {address} --json")
-    async with connect(address) as client:
+    async with connect(address, access) as client:
         with Live(Text(f"asking {address} ..."), console=console, auto_refresh=False) as live:
             while not stop.is_set():
                 live.update(await _drawn(client, address), refresh=True)

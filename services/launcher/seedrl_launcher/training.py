@@ -43,6 +43,7 @@ class Training:
             settings.learner.drain_grace_s,
         )
         self._address = addresses.learner
+        self._access = settings.access
         self._display = display
         self._first_env_steps: int | None = None
         self._status: learner.StatusReply | None = None
@@ -54,7 +55,7 @@ class Training:
           ServiceFailed: a service failed that the run cannot go on without.
         """
         with self._display:
-            async with connect(self._address) as client, asyncio.TaskGroup() as group:
+            async with connect(self._address, self._access) as client, asyncio.TaskGroup() as group:
                 watching = group.create_task(self._watch(client))
                 try:
                     complete = await self._services.run(stop)

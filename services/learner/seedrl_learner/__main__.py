@@ -13,7 +13,7 @@ from seedrl_core.command_line import run_command, settings_from_flags
 
 
 def run(
-    config: Annotated[Path | None, typer.Option(help="TOML file with sections learner, broker and actor")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with sections learner, broker, actor, access")] = None,
     listen: Annotated[str | None, typer.Option(help="where brokers connect: host:port or unix:PATH")] = None,
     run_dir: Annotated[Path | None, typer.Option(help="checkpoints, metrics and TensorBoard go here")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue from the newest checkpoint of the run")] = False,
@@ -30,7 +30,8 @@ def run(
         "resume": resume or None,
         "mode": "serve" if serve_ else None,
     }
-    learner = settings_from_flags("learner", config, set_, flags).learner
+    settings = settings_from_flags("learner", config, set_, flags)
+    learner = settings.learner
     logs.configure("learner", run=learner.run_dir.name)
 
     from seedrl_learner import compute
@@ -38,7 +39,7 @@ def run(
     compute.configure_tensorflow()
     from seedrl_learner.server import serve  # imports tensorflow
 
-    raise typer.Exit(run_service(lambda stop: serve(learner, stop)))
+    raise typer.Exit(run_service(lambda stop: serve(learner, stop, access=settings.access)))
 
 
 def main() -> None:

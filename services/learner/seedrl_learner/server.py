@@ -8,6 +8,7 @@ from collections.abc import Callable
 from grpc_health.v1 import health, health_pb2
 
 from seedrl_core import logs
+from seedrl_core.access import NO_CREDENTIALS, AccessConfig, Role, check_listening, check_metrics
 from seedrl_core.address import Address
 from seedrl_core.config import LearnerConfig
 from seedrl_core.errors import CheckpointError
@@ -16,19 +17,26 @@ from seedrl_grpc.server import listening
 from seedrl_learner.reporter import Reporter
 from seedrl_learner.run import Run
 from seedrl_learner.service import LearnerService
-from seedrl_learner.servicer import SERVICE_NAME, LearnerServicer
+from seedrl_learner.servicer import CALLERS, SERVICE_NAME, LearnerServicer
 from seedrl_proto.v1 import inference_pb2 as inference
 
 _STOP_GRACE_S = 1.0
 _log = logs.get(__name__)
 
 
-async def serve(config: LearnerConfig, stop: asyncio.Event, make_run: Callable[[LearnerConfig], Run] = Run) -> int:
+async def serve(
+    config: LearnerConfig,
+    stop: asyncio.Event,
+    make_run: Callable[[LearnerConfig], Run] = Run,
+    access: AccessConfig = NO_CREDENTIALS,
+) -> int:
     """Runs the learner until it has made its env steps or `stop` is set; returns the exit code.
 
     Raises:
       AddressInUse, CheckpointError, ConfigError: before anything is served.
     """
+    check_listening("learner.listen", config.listen, access, (Role.BROKER, Role.OPERATOR))
+    check_metrics("learner.metrics_listen", config.metrics_listen, access)
     Address.parse(config.listen).ensure_free()
     config.run_dir.mkdir(parents=True, exist_ok=True)
     run = make_run(config)
@@ -45,6 +53,8 @@ async def serve(config: LearnerConfig, stop: asyncio.Event, make_run: Callable[[
                 SERVICE_NAME,
                 servicer.handler(),
                 checks,
+                callers=CALLERS,
+                access=access,
                 max_message_bytes=config.max_message_bytes,
                 grace_s=_STOP_GRACE_S,
             ):

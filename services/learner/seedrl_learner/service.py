@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from seedrl_core import codec, logs
 from seedrl_core.aio import tell_slow
-from seedrl_core.errors import BadRequest, ExpectedError, SpecMismatch
+from seedrl_core.errors import BadRequest, ExpectedError, Overloaded, SpecMismatch
 from seedrl_core.shared_memory import PeerRegion
 from seedrl_core.worker import Worker
 from seedrl_learner.batch_request import BatchRequest, SerializedTick
@@ -22,6 +22,7 @@ from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import learner_pb2 as learner
 
 _REMEMBERED_SESSIONS = 4096
+_MAX_INFO_NAMES = 256
 _log = logs.get(__name__)
 
 
@@ -52,10 +53,21 @@ class Session:
 
 @dataclass(eq=False)
 class Link:
-    """One broker's stream and the sessions it carries, by the broker's numbers."""
+    """One broker's stream and the sessions it carries, by the broker's numbers.
+
+    Attributes:
+      credits: requests with ticks that the broker may send before it has an answer.
+    """
 
     peer: str
+    credits: int = 1
     sessions: dict[int, Session] = field(default_factory=dict)
+
+    def spend_credit(self) -> None:
+        """A request with ticks came; Overloaded when the broker had no credit for it."""
+        if not self.credits:
+            raise Overloaded("expected requests with ticks within the link's credits, got one more (inference_credits)")
+        self.credits -= 1
 
 
 class LearnerService:
@@ -75,6 +87,7 @@ class LearnerService:
         self._worker = Worker("inference")
         self._open_links: dict[bytes, tuple[Link, int]] = {}
         self._last_replies: OrderedDict[bytes, LastReply] = OrderedDict()
+        self._info_names: set[str] = set()
         self._room = asyncio.Event()
         self._admission = asyncio.Lock()
 
@@ -208,7 +221,12 @@ class LearnerService:
         self.num_envs += envs
 
     def _tick(self, link: Link, items: Sequence[SerializedTick]) -> list[learner.SessionReply]:
-        """Answers each tick: with new actions, with the last ones if it is a repeated tick, or with an error."""
+        """Answers each tick: with new actions, with the last ones if it is a repeated tick, or with an error.
+
+        Raises:
+          Overloaded: they are of more environments than one request may have.
+        """
+        self._check_rows(link, items)
         replies: list[learner.SessionReply] = []
         new: list[tuple[int, Session, codec.TickArrays]] = []
         seen: set[int] = set()
@@ -234,6 +252,12 @@ class LearnerService:
         if new:
             replies.extend(self._infer(new))
         return replies
+
+    def _check_rows(self, link: Link, items: Sequence[SerializedTick]) -> None:
+        allowed = self.run.config.max_batch_rows
+        sessions = (link.sessions.get(item.session) for item in items)
+        if (rows := sum(session.num_envs for session in sessions if session)) > allowed:
+            raise Overloaded(f"expected at most {allowed} environments in a request (max_batch_rows), got {rows}")
 
     def _decode(self, session: Session, serialized: memoryview) -> codec.TickArrays:
         assert self.run.machinery is not None
@@ -270,7 +294,9 @@ class LearnerService:
             metrics.observe(f"{group}/return", episode.episode_return)
             metrics.observe(f"{group}/length_steps", episode.length)
             for name, value in episode.info.items():
-                metrics.observe(f"{group}/info/{name}", value)
+                if name in self._info_names or len(self._info_names) < _MAX_INFO_NAMES:
+                    self._info_names.add(name)
+                    metrics.observe(f"{group}/info/{name}", value)
 
 
 def _error_reply(number: int, error: ExpectedError) -> learner.SessionReply:

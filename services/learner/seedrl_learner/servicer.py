@@ -11,9 +11,10 @@ from typing import Any
 import grpc
 
 from seedrl_core import logs
+from seedrl_core.access import Role
 from seedrl_core.aio import first_leaf
 from seedrl_core.codec import spec_to_proto
-from seedrl_core.errors import ExpectedError, PeerLost
+from seedrl_core.errors import ExpectedError, Overloaded, PeerLost, SeedrlError
 from seedrl_grpc.streams import Context, OpenStreams, abort, read, write
 from seedrl_learner.batch_request import BatchRequest
 from seedrl_learner.reporter import Reporter
@@ -22,6 +23,13 @@ from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import learner_pb2 as learner
 
 SERVICE_NAME = "seedrl_proto.v1.Learner"
+CALLERS = {
+    "Infer": (Role.BROKER,),
+    "Status": (Role.BROKER, Role.OPERATOR),
+    "Checkpoint": (Role.OPERATOR,),
+    "SetTraining": (Role.OPERATOR,),
+    "Shutdown": (Role.OPERATOR,),
+}
 _MAX_UNANSWERED = 64  # requests of one link, those without ticks included
 _log = logs.get(__name__)
 
@@ -44,21 +52,29 @@ class LearnerServicer:
         if self._drain is not None:
             await writer.write(self._drain)
             return
-        link = Link(context.peer())
+        config = self._service.run.config
+        if len(self._writers) >= config.max_links:
+            await abort(context, Overloaded(f"expected at most {config.max_links} brokers (max_links), got one more"))
+            return
+        link = Link(context.peer(), config.inference_credits)
         self._writers[link] = writer
         _log.info("broker_connected", peer=link.peer)
-        reason = ""
+        error: SeedrlError | None = None
         with self.streams.one():
             try:
                 await writer.write(learner.BatchReply(link_welcome=self._link_welcome()))
                 await self._serve(link, context, writer)
             except* ExpectedError as group:
-                reason = str(first_leaf(group))
+                leaf = first_leaf(group)
+                assert isinstance(leaf, SeedrlError)
+                error = leaf
             finally:
                 # No await here: the coroutine of a cancelled call would never come back from it.
                 del self._writers[link]
                 self._service.disconnect(link).add_done_callback(self._fail_with)
-                _log.info("broker_disconnected", peer=link.peer, reason=reason)
+                _log.info("broker_disconnected", peer=link.peer, reason=str(error or ""))
+        if error is not None:
+            await abort(context, error)
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What to register at the server; `Infer` reads requests as the service takes them in."""
@@ -141,12 +157,16 @@ class LearnerServicer:
         unanswered = asyncio.Semaphore(_MAX_UNANSWERED)
         async with asyncio.TaskGroup() as group:
             while (request := await read(context)) is not None:
+                if request.ticks:
+                    link.spend_credit()
                 await unanswered.acquire()
                 task = group.create_task(self._answer(link, writer, request))
                 task.add_done_callback(lambda _: unanswered.release())
 
     async def _answer(self, link: Link, writer: _Writer, request: BatchRequest) -> None:
         async for replies in self._service.answer(link, request):
+            if replies.returns_credit:
+                link.credits += 1  # before the broker can know
             await writer.write(learner.BatchReply(replies=replies))
 
     def _link_welcome(self) -> learner.LinkWelcome:
