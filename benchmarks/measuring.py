@@ -15,6 +15,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -134,6 +135,28 @@ def _wait_until_listening(service: Service) -> None:
                 return
         time.sleep(0.05)
     sys.exit(f"{service.name} does not listen on {service.address}; its log:\n{service.log.read_text()[-2000:]}")
+
+
+# Training runs.
+
+
+def train_command(
+    env_id: str, env_steps: int, envs_per_actor: int, directory: Path, assignments: Sequence[str] = ()
+) -> list[str]:
+    """Trains with two actors, its run directory in `directory`; `assignments` are `section.key=value`."""
+    command = [sys.executable, "-m", "seedrl_launcher", "train", env_id, "--json", "--env-steps", str(env_steps)]
+    command += ["--actors", "2", "--envs-per-actor", str(envs_per_actor), "--run-dir", str(directory / "run")]
+    return command + [word for assignment in assignments for word in ("--set", assignment)]
+
+
+def train(env_id: str, env_steps: int, envs_per_actor: int, assignments: Sequence[str] = ()) -> float:
+    """Environment steps a second of a whole training run, as its summary says."""
+    with tempfile.TemporaryDirectory() as directory:
+        command = train_command(env_id, env_steps, envs_per_actor, Path(directory), assignments)
+        done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"training failed:\n{done.stderr[-2000:]}")
+    return float(json.loads(done.stdout.splitlines()[-1])["env_steps_per_s"])
 
 
 # Load.

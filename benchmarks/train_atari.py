@@ -7,19 +7,17 @@ measured alone on all cores. With `--peer`, a command that prints `env_steps_per
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shlex
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from measuring import Figure, parse_arguments, show
+from measuring import Figure, parse_arguments, show, train
 
 from seedrl_actor import environments
 from seedrl_core.codec import TickArrays
@@ -61,7 +59,7 @@ def main() -> None:
         for name, cost in costs.items():
             parts[name].append(cost)
         rooflines.append(_MICROSECONDS / sum(costs.values()))
-        ours.append(train(arguments.env_id, arguments.env_steps, assignments))
+        ours.append(train(arguments.env_id, arguments.env_steps, NUM_ENVS // 2, assignments))
         if arguments.peer:
             peers.append(run_peer(arguments.peer))
     figures = [Figure("training end to end", "env steps/s", ours, "roofline", rooflines, goal=0.9)]
@@ -69,18 +67,6 @@ def main() -> None:
         figures.append(Figure("training end to end", "env steps/s", ours, "peer", peers, goal=2.5))
     medians = {f"{name}_us": round(statistics.median(costs), 1) for name, costs in parts.items()}
     show(figures, arguments.json, parts_of_the_roofline=medians, compute_dtype=_dtype())
-
-
-def train(env_id: str, env_steps: int, assignments: list[str]) -> float:
-    """Environment steps a second of a whole training run, as its summary says."""
-    with tempfile.TemporaryDirectory() as directory:
-        command = [sys.executable, "-m", "seedrl_launcher", "train", env_id, "--json", "--env-steps", str(env_steps)]
-        command += ["--actors", "2", "--envs-per-actor", str(NUM_ENVS // 2), "--run-dir", f"{directory}/run"]
-        command += [word for assignment in assignments for word in ("--set", assignment)]
-        done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"training failed:\n{done.stderr[-2000:]}")
-    return float(json.loads(done.stdout.splitlines()[-1])["env_steps_per_s"])
 
 
 def run_peer(command: str) -> float:

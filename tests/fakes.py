@@ -44,6 +44,10 @@ class Call:
     async def welcome(self, *, maps_memory: bool = False) -> None:
         """Takes the client's Hello and answers it; maps the memory that it must offer, if asked to."""
         await self.hello()
+        await self.greet(maps_memory=maps_memory)
+
+    async def greet(self, *, maps_memory: bool = False) -> None:
+        """Answers the Hello that was taken."""
         if maps_memory:
             hello = self._broker.hellos[-1]
             offer = hello.shared_memory

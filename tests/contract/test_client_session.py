@@ -229,10 +229,14 @@ async def test_silence_counts_as_a_dead_connection(tmp_path: Path) -> None:
 
 
 async def test_a_busy_learner_is_waited_for_without_limit(tmp_path: Path) -> None:
-    """Waiting for actions of a busy learner does not use up the patience for lost peers."""
+    """Waiting for a busy learner, to be welcomed or to get actions, does not use up the patience for lost peers."""
 
     async def slow(call: Call) -> None:
-        await call.welcome()
+        await call.hello()
+        for _ in range(6):
+            await asyncio.sleep(0.05)
+            await call.waiting("the learner has not answered for 1.0 s")
+        await call.greet()
         received = await call.tick()
         assert received is not None
         for _ in range(12):
@@ -326,9 +330,10 @@ async def test_errors_for_a_tick_are_raised_at_once(tmp_path: Path) -> None:
     assert broker.connections == 1
 
 
-async def test_unavailable_is_tried_again(tmp_path: Path) -> None:
-    """UNAVAILABLE means: come back."""
-    broker = FakeBroker(fail(Status.UNAVAILABLE, "starting"), serve_all)
+@pytest.mark.parametrize("status", [Status.UNAVAILABLE, Status.UNKNOWN, Status.NOT_FOUND, Status.ABORTED])
+async def test_other_statuses_are_tried_again(tmp_path: Path, status: Status) -> None:
+    """UNAVAILABLE means: come back; so does every status that the protocol does not name."""
+    broker = FakeBroker(fail(status, "starting"), serve_all)
     async with broker.serve(tmp_path) as address, make_session(address) as session:
         await tick(session, 0)
         await session.aclose()

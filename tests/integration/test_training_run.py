@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,19 @@ def test_evaluation_plays_whole_episodes_and_leaves_the_run_as_it_is(trained):
     assert result["std_return"] >= 0
     assert (result["policy_version"], result["env_steps"]) == (summary["policy_version"], summary["env_steps"])
     assert {path: path.stat().st_mtime_ns for path in run_dir.rglob("*")} == before
+
+
+def test_a_policy_is_exported_once(trained, tmp_path):
+    """`seedrl export` writes a SavedModel that says what it takes and gives, and never over another directory."""
+    run_dir, summary = trained
+    done = call("export", run_dir, tmp_path / "model")
+    assert (done.returncode, done.stdout.strip()) == (0, summary["checkpoint"]), done.stderr
+    policy = json.loads((tmp_path / "model" / "policy.json").read_text())
+    assert (policy["environment"], policy["policy_version"]) == ("CartPole-v1", summary["policy_version"])
+    assert (tmp_path / "model" / "saved_model.pb").is_file()
+    refused = call("export", run_dir, tmp_path / "model")
+    assert refused.returncode != 0
+    assert "exists already" in refused.stderr
 
 
 def test_resume_continues_every_counter(trained):

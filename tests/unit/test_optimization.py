@@ -19,7 +19,13 @@ GRADIENTS = np.array([[0.3, -0.1, 0.0], [0.2, 0.4, -0.5], [-0.1, 0.1, 0.2]], np.
 def make(**config: Any) -> tuple[tf.Variable, Optimization]:
     """One variable and its optimizer, without effective clipping unless asked for."""
     variable = tf.Variable(INITIAL)
-    settings = {"learning_rate": 0.1, "max_gradient_norm": 1e6, "decay": False, "epsilon": 1e-5} | config
+    settings = {
+        "learning_rate": 0.1,
+        "max_gradient_norm": 1e6,
+        "decay": False,
+        "decay_power": 1.0,
+        "epsilon": 1e-5,
+    } | config
     return variable, Optimization(OptimizerConfig.model_validate(settings), [variable])
 
 
@@ -69,18 +75,20 @@ def test_the_norm_is_that_of_all_variables_together() -> None:
     """Two gradients of norm 3 and 4 have the global norm 5."""
     variables = [tf.Variable(tf.zeros([1])), tf.Variable(tf.zeros([2]))]
     optimization = Optimization(
-        OptimizerConfig(learning_rate=0.1, max_gradient_norm=1.0, decay=False, epsilon=1e-5), variables
+        OptimizerConfig(learning_rate=0.1, max_gradient_norm=1.0, decay=False, decay_power=1.0, epsilon=1e-5), variables
     )
     metrics = optimization.apply([tf.constant([3.0]), tf.constant([0.0, 4.0])], tf.constant(0.0))
     assert float(metrics["train/gradient_norm"]) == pytest.approx(5.0)
 
 
-def test_learning_rate_falls_linearly_where_configured() -> None:
-    """At three quarters of the run it is a quarter with decay, and all of it without."""
-    _, decaying = make(decay=True)
-    _, constant = make(decay=False)
-    assert apply(decaying, GRADIENTS[0], fraction=0.75)["train/learning_rate"] == pytest.approx(0.025)
-    assert apply(constant, GRADIENTS[0], fraction=0.75)["train/learning_rate"] == pytest.approx(0.1)
+@pytest.mark.parametrize(
+    ("settings", "rate"),
+    [({"decay": True}, 0.025), ({"decay": True, "decay_power": 2.0}, 0.00625), ({"decay": False}, 0.1)],
+)
+def test_the_learning_rate_falls_as_configured(settings: dict[str, Any], rate: float) -> None:
+    """At three quarters of the run: a quarter, its square, or all of it."""
+    _, optimization = make(**settings)
+    assert apply(optimization, GRADIENTS[0], fraction=0.75)["train/learning_rate"] == pytest.approx(rate)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

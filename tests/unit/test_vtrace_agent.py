@@ -194,17 +194,17 @@ def test_rewards_are_clipped_where_configured() -> None:
     assert float(agent.loss(batch._replace(reward=tf.ones([B, T + 1]))).total) != float(seven)
 
 
-def test_loss_is_the_weighted_sum_of_its_parts() -> None:
-    """Total = policy + baseline_cost * baseline - entropy_cost * entropy + kl_cost * KL."""
-    agent = make(vtrace={"baseline_cost": 0.25, "entropy_cost": 0.1, "kl_cost": 2.0})
+@pytest.mark.parametrize(("entropy_decay", "entropy_cost"), [(False, 0.1), (True, 0.025)])
+def test_loss_is_the_weighted_sum_of_its_parts(entropy_decay: bool, entropy_cost: float) -> None:
+    """Total = policy + baseline_cost * baseline - entropy_cost * entropy + kl_cost * KL, after 3/4 of the run."""
+    agent = make(vtrace={"baseline_cost": 0.25, "entropy_cost": 0.1, "entropy_decay": entropy_decay, "kl_cost": 2.0})
     batch = rollout(agent, VECTOR)
     batch = batch._replace(behaviour=(batch.behaviour[0] * 0.5 + 0.3 * tf.range(5, dtype=tf.float32),))
-    total, metrics, _ = agent.loss(batch)
+    total, metrics, _ = agent.loss(batch, tf.constant(0.75))
     value = {name: float(metric) for name, metric in metrics.items()}
     assert value["train/kl"] > 0.01
-    expected = (
-        value["loss/policy"] + 0.25 * value["loss/baseline"] - 0.1 * value["train/entropy"] + 2.0 * value["train/kl"]
-    )
+    parts = value["loss/policy"] + 0.25 * value["loss/baseline"] + 2.0 * value["train/kl"]
+    expected = parts - entropy_cost * value["train/entropy"]
     assert float(total) == pytest.approx(expected, rel=1e-6)
 
 

@@ -211,7 +211,7 @@ class Session:
                 offer = inference.SharedMemory(pid=os.getpid(), fd=region.fd, num_bytes=region.num_bytes)
                 hello.hello.shared_memory.CopyFrom(offer)
             await connection.send(hello.SerializeToString(), self._silence_s)
-            reply = await self._receive(connection, "welcome", patience.hear)
+            reply = await self._receive(connection, "welcome", _bearing(patience))
         except BaseException:
             self._drop()
             raise
@@ -242,14 +242,10 @@ class Session:
 
     async def _exchange(self, connection: Connection, tick: TickArrays, patience: Patience) -> inference.Actions:
         """Sends a tick and waits for its actions; a busy learner may take as long as it likes."""
-
-        def on_waiting(reason: str) -> None:
-            (patience.hear if reason.startswith(LEARNER_AWAY) else patience.bear)(reason)
-
         shared = self._region.write(tick.observation, tick.sequence) if self._region else None
         message = wire.field(inference.ClientMessage.TICK_FIELD_NUMBER, *codec.encode_tick(tick, shared))
         await connection.send(b"".join(message), self._silence_s)
-        return (await self._receive(connection, "actions", on_waiting)).actions
+        return (await self._receive(connection, "actions", _bearing(patience))).actions
 
     async def _receive(
         self, connection: Connection, wanted: str, on_waiting: Callable[[str], None]
@@ -274,6 +270,15 @@ class Session:
         if self._region is not None:
             self._region.close()
             self._region = None
+
+
+def _bearing(patience: Patience) -> Callable[[str], None]:
+    """What to do with a reason to wait: a busy learner is waited for without limit, one that is away is not."""
+
+    def on_waiting(reason: str) -> None:
+        (patience.hear if reason.startswith(LEARNER_AWAY) else patience.bear)(reason)
+
+    return on_waiting
 
 
 def _error_of(drain: inference.Drain) -> RunFinished | PeerLost:

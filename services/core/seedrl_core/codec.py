@@ -191,7 +191,7 @@ def decode_tick(
         observation=leaves,
         reward=reward,
         flags=flags,
-        episodes=tuple(_episode_from_proto(episode, num_envs) for episode in message.episodes),
+        episodes=tuple(episode_from_proto(episode, num_envs) for episode in message.episodes),
         env_ms=message.env_ms,
     )
 
@@ -246,7 +246,8 @@ def _episode_to_proto(episode: Episode) -> inference.Episode:
     )
 
 
-def _episode_from_proto(message: inference.Episode, num_envs: int) -> Episode:
+def episode_from_proto(message: inference.Episode, num_envs: int) -> Episode:
+    """The episode in a message; BadRequest when it is none of `num_envs` environments."""
     if message.env >= num_envs:
         raise BadRequest(f"episode.env: expected below {num_envs}, got {message.env}")
     if not np.isfinite(message.episode_return):

@@ -158,7 +158,10 @@ class OptimizerConfig(_Model):
     name: Literal["adam", "rmsprop"] = Field("adam", description="optimizer")
     learning_rate: float | None = Field(None, gt=0, description="initial learning rate; None: by the observation space")
     decay: bool | None = Field(
-        None, description="linear decay to zero over total_env_steps, where that is set; None: for vtrace"
+        None, description="decay to zero over total_env_steps, where that is set; None: for vtrace"
+    )
+    decay_power: float | None = Field(
+        None, gt=0, description="the rate falls with (1 - share done) ** this, 1: linearly; None: by the space"
     )
     epsilon: float | None = Field(None, gt=0, description="the optimizer's epsilon; None: by the agent")
     rms_decay: float = Field(0.99, ge=0, lt=1, description="decay of RMSProp's mean square")
@@ -183,6 +186,9 @@ class VTraceConfig(_Model):
     )
     entropy_cost: float | None = Field(
         None, ge=0, description="weight of the entropy bonus; None: by the observation space"
+    )
+    entropy_decay: bool | None = Field(
+        None, description="linear decay of entropy_cost to zero over total_env_steps; None: by the observation space"
     )
     kl_cost: float = Field(0.0, ge=0, description="weight of KL(behaviour || target)")
     reward_clip: float | None = Field(

@@ -114,23 +114,13 @@ class InternalError(SeedrlError):
     """A bug of ours."""
 
 
+# Those that docs/protocol.md names to clients.
 _BY_STATUS: dict[int, type[SeedrlError]] = {
     cls.status: cls
-    for cls in (
-        BadRequest,
-        SpecMismatch,
-        Overloaded,
-        AccessDenied,
-        PeerLost,
-        AddressInUse,
-        EnvironmentFailed,
-        CheckpointError,
-        RunFinished,
-        InternalError,
-    )
+    for cls in (BadRequest, SpecMismatch, Overloaded, AccessDenied, PeerLost, RunFinished, InternalError)
 }
 
 
 def error_from_status(status: int, message: str) -> SeedrlError:
-    """The error that a gRPC status code stands for; an unknown code is a lost peer, which clients may retry."""
+    """The error that a gRPC status code stands for; any other code is a lost peer, which clients come back to."""
     return _BY_STATUS.get(status, PeerLost)(message)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,11 +16,15 @@ from rich.console import Console
 from rich.table import Table
 
 from seedrl_core import logs
+from seedrl_core.address import Address
 from seedrl_core.aio import run_service
 from seedrl_core.command_line import run_app
 from seedrl_core.config import load_settings, parse_assignments, write_settings
 from seedrl_core.errors import ConfigError
 from seedrl_launcher import run_directory
+from seedrl_launcher.conformance.check import Check
+from seedrl_launcher.conformance.client import CommandClient
+from seedrl_launcher.conformance.report import as_table, as_values
 from seedrl_launcher.display import make_display
 from seedrl_launcher.evaluation import Evaluator
 from seedrl_launcher.learning_curves import Against, draw, grouped, read_curve
@@ -124,6 +130,20 @@ def evaluate(
     raise typer.Exit(code)
 
 
+@app.command("export")
+def export_policy(
+    run_dir: Annotated[Path, typer.Argument(help="directory of a run")],
+    out: Annotated[Path, typer.Argument(help="directory to write, which must not exist")],
+) -> None:
+    """Writes the greedy policy of a run's newest checkpoint as a TensorFlow SavedModel.
+
+    policy.json in it says what it takes and gives.
+    """
+    run = run_directory.open_with_checkpoint(run_dir)
+    command = [sys.executable, "-m", "seedrl_learner.export", str(run.path), str(out)]
+    raise typer.Exit(subprocess.run(command).returncode)
+
+
 @app.command()
 def status(
     address: Target,
@@ -159,6 +179,34 @@ def plot(
     """Draws the learning curves of runs: mean return of the last 100 episodes."""
     draw(grouped([read_curve(run_dir) for run_dir in run_dirs]), against, out)
     print(out)
+
+
+@app.command("check-client")
+def check_client(
+    listen: Annotated[str, typer.Option(help="where the client connects, as to a broker: host:port or unix:PATH")],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- COMMAND ...]", help="starts the client; without it, somebody else must, again and again"
+        ),
+    ] = None,
+    log: Annotated[Path, typer.Option(help="file that gets what COMMAND prints")] = Path("check-client.log"),
+    as_json: AsJson = False,
+) -> None:
+    """Holds a client of your own against the rules of docs/protocol.md; exits with 1 when one is broken.
+
+    It plays broker and learner, cuts connections, is silent, full and finished. That takes two minutes or so and ends
+    the client several times.
+    """
+    address = Address.parse(listen)
+    client = CommandClient(command, log) if command else None
+    check = Check(client)
+    code = run_service(lambda stop: check.run(address, stop), abandon=client.kill if client else lambda: None)
+    if as_json:
+        print(json.dumps(as_values(check.findings)))
+    else:
+        Console().print(as_table(check.findings))
+    raise typer.Exit(code)
 
 
 @app.command("config")

@@ -1,4 +1,4 @@
-"""Asks a learner or a broker what it is doing. The only module of the launcher that talks gRPC."""
+"""Asks a learner or a broker what it is doing. The only module of the launcher that calls by gRPC."""
 
 from __future__ import annotations
 

@@ -17,10 +17,19 @@ def run(
     listen: Annotated[str | None, typer.Option(help="where brokers connect: host:port or unix:PATH")] = None,
     run_dir: Annotated[Path | None, typer.Option(help="checkpoints, metrics and TensorBoard go here")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue from the newest checkpoint of the run")] = False,
+    serve_: Annotated[
+        Path | None,
+        typer.Option("--serve", help="directory of a run: only answer EVAL sessions, from its newest checkpoint"),
+    ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="any setting: learner.key=value; repeatable")] = None,
 ) -> None:
     """Inference and training for all brokers that connect; `--set learner.KEY=VALUE` reaches every setting."""
-    flags = {"listen": listen, "run_dir": run_dir, "resume": resume or None}
+    flags = {
+        "listen": listen,
+        "run_dir": serve_ or run_dir,
+        "resume": resume or None,
+        "mode": "serve" if serve_ else None,
+    }
     settings = settings_from_flags("learner", config, set_, flags)
     learner = settings.learner
     logs.configure("learner", run=learner.run_dir.name)

@@ -155,7 +155,9 @@ def restore_variables(path: Path, trackables: Mapping[str, Any], *, partial: boo
     try:
         status = tf.train.Checkpoint(**trackables).read(str(path / _VARIABLES))
         status.assert_existing_objects_matched()
-        if not partial:
+        if partial:
+            status.expect_partial()  # or else a warning for each part at the end of the process
+        else:
             status.assert_consumed()
     except (AssertionError, ValueError, tf.errors.OpError) as error:
         reason = str(error).strip().splitlines()[0]

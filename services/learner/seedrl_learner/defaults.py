@@ -24,6 +24,7 @@ _VTRACE: Mapping[str, Any] = {
     "network.previous_action": False,
     "network.previous_reward": False,
     "optimizer.decay": True,
+    "optimizer.decay_power": 1.0,
     "optimizer.epsilon": 1e-5,
     "optimizer.max_gradient_norm": 0.5,
     "unroll_length": 20,
@@ -34,10 +35,12 @@ VTRACE_IMAGE: Mapping[str, Any] = {
     **_VTRACE,
     "network.torso": "nature_cnn",
     "optimizer.learning_rate": 6e-4,
+    "optimizer.decay_power": 2.0,
     "network.normalize_observations": True,
     "vtrace.trace_lambda": 0.95,
-    "vtrace.baseline_cost": 0.05,
+    "vtrace.baseline_cost": 0.25,
     "vtrace.entropy_cost": 0.001,
+    "vtrace.entropy_decay": True,
     "vtrace.reward_clip": 1.0,
 }
 VTRACE_VECTOR: Mapping[str, Any] = {
@@ -48,6 +51,7 @@ VTRACE_VECTOR: Mapping[str, Any] = {
     "vtrace.trace_lambda": 1.0,
     "vtrace.baseline_cost": 0.5,
     "vtrace.entropy_cost": 0.01,
+    "vtrace.entropy_decay": False,
     "vtrace.reward_clip": 0.0,
 }
 # Of R2D2: tables 2 and 3 of its paper where they say something.
@@ -56,6 +60,7 @@ _R2D2: Mapping[str, Any] = {
     "network.previous_action": True,
     "network.previous_reward": True,
     "optimizer.decay": False,
+    "optimizer.decay_power": 1.0,
     "optimizer.epsilon": 1e-3,
     "optimizer.max_gradient_norm": 40.0,
 }

@@ -20,11 +20,12 @@ class Optimization(tf.Module):
         super().__init__()
         assert config.learning_rate is not None, "configuration not resolved"
         assert config.max_gradient_norm is not None, "configuration not resolved"
-        assert config.epsilon is not None, "configuration not resolved"
+        assert config.epsilon is not None and config.decay_power is not None, "configuration not resolved"
         self._config = config
         self._learning_rate = config.learning_rate
         self._max_gradient_norm = config.max_gradient_norm
         self._epsilon = config.epsilon
+        self._decay_power = config.decay_power
         self._variables = tuple(variables)
         # Adam: first and second moment; RMSProp: momentum and mean square.
         self.momentum = [tf.Variable(tf.zeros_like(v), trainable=False) for v in variables]
@@ -47,7 +48,8 @@ class Optimization(tf.Module):
         """
         norm = tf.debugging.check_numerics(tf.linalg.global_norm(gradients), "global norm of the gradients")
         scale = self._max_gradient_norm / tf.maximum(norm, self._max_gradient_norm)
-        learning_rate = self._learning_rate * (1.0 - fraction) if self._config.decay else self._learning_rate
+        decayed = tf.pow(1.0 - fraction, self._decay_power)
+        learning_rate = self._learning_rate * decayed if self._config.decay else self._learning_rate
         learning_rate = tf.convert_to_tensor(learning_rate, tf.float32)
         update = self._adam if self._config.name == "adam" else self._rmsprop
         # Nothing is written before the norm has been checked.

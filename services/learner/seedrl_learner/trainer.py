@@ -93,7 +93,7 @@ class Trainer:
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor | None]:
         variables = self._agent.network.trainable_variables
         with tf.GradientTape() as tape:
-            loss = self._agent.loss(batch)
+            loss = self._agent.loss(batch, fraction)
         gradients = tape.gradient(loss.total, variables)
         metrics = loss.metrics | self._optimization.apply(gradients, fraction)
         # The updates that `apply` lays out come first: a tf.function keeps the order of changes to variables.

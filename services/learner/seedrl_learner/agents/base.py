@@ -61,8 +61,11 @@ class Agent(Protocol):
           seed: [2] int32; the same seed samples the same actions.
         """
 
-    def loss(self, batch: UnrollBatch) -> Loss:
-        """The loss of a batch of unrolls, with gradients to the network's variables."""
+    def loss(self, batch: UnrollBatch, done: tf.Tensor | float = 0.0) -> Loss:
+        """The loss of a batch of unrolls, with gradients to the network's variables.
+
+        `done`: scalar, the share of the run that is over, 0..1; for what changes in its course.
+        """
 
     def after_update(self, batch: UnrollBatch, updates: tf.Tensor) -> dict[str, tf.Tensor]:
         """Follows the `updates`-th (int64 scalar, from 1) change of the network's variables, which `batch` led to.

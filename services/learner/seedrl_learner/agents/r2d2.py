@@ -80,7 +80,7 @@ class R2D2Agent:
         behaviour = (_of_action(q, index), _of_action(q, best))
         return StepOutput(self._actions.from_index(index), behaviour, output.core_state)
 
-    def loss(self, batch: UnrollBatch) -> Loss:
+    def loss(self, batch: UnrollBatch, done: tf.Tensor | float = 0.0) -> Loss:
         """Importance-weighted mean over unrolls of the sum over transitions of TD^2 / 2."""
         (q, q_allowed), (q_target, _) = self._values(self.network, batch), self._values(self._target, batch)
         best = tf.argmax(q_allowed, axis=-1, output_type=tf.int32)

@@ -69,7 +69,7 @@ class VTraceAgent:
         output = self.network(inputs, batch.core_state)
         return output._replace(policy=self._actions.mask(output.policy, batch.observation))
 
-    def loss(self, batch: UnrollBatch) -> Loss:
+    def loss(self, batch: UnrollBatch, done: tf.Tensor | float = 0.0) -> Loss:
         """Policy gradient + baseline_cost * baseline - entropy_cost * entropy + kl_cost * KL(behaviour || target)."""
         config = self.config.vtrace
         output = self.unroll(batch)
@@ -96,7 +96,9 @@ class VTraceAgent:
         baseline_loss = losses.baseline_loss(value[:-1], targets.vs, valid)
         entropy = losses.masked_mean(self._policy.entropy(policy), valid)
         kl = losses.masked_mean(self._policy.kl_divergence(behaviour, policy), valid)
-        total = policy_loss + config.baseline_cost * baseline_loss - config.entropy_cost * entropy + config.kl_cost * kl
+        assert config.entropy_cost is not None and config.entropy_decay is not None, "configuration not resolved"
+        entropy_cost = config.entropy_cost * (1.0 - done) if config.entropy_decay else config.entropy_cost
+        total = policy_loss + config.baseline_cost * baseline_loss - entropy_cost * entropy + config.kl_cost * kl
         metrics = {
             "loss/total": total,
             "loss/policy": policy_loss,

@@ -1,0 +1,128 @@
+"""What a billion frames cost: the cores and accelerators that a rate needs, and the bill, from costs of one step.
+
+All costs are parameters; their defaults are those of docs/results/performance.md (ALE, Nature CNN). A second column has
+inference on the actors' cores, one environment at a time, as in systems without central inference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from dataclasses import asdict, dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+_US_PER_HOUR = 3.6e9
+_BYTES_PER_GBIT = 1e9 / 8
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Of one environment step, and of the machines that pay them.
+
+    Attributes:
+      actor_us, broker_us, learner_us: core-microseconds in each service; the learner's without inference and training.
+      local_inference_us: core-microseconds of inference for a single environment on an actor's core.
+      training_rate: environment steps/s that an accelerator trains on while it answers as many inference rows.
+      training_only_rate: the same when it trains only.
+      observation_bytes: on the wire.
+      core_hour, accelerator_hour: price of one.
+    """
+
+    actor_us: float
+    broker_us: float
+    learner_us: float
+    local_inference_us: float
+    training_rate: float
+    training_only_rate: float
+    observation_bytes: float
+    core_hour: float
+    accelerator_hour: float
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What a rate needs and what a billion frames cost."""
+
+    actor_cores: float
+    broker_cores: float
+    learner_cores: float
+    accelerators: float
+    network_gbit_per_s: float
+    steps_per_core_second: float
+    per_billion_frames: float
+
+
+def central(costs: Costs, rate: float, frame_skip: int) -> Bill:
+    """Inference on the accelerator."""
+    return _bill(costs, rate, frame_skip, costs.actor_us, costs.broker_us, costs.training_rate)
+
+
+def on_actors(costs: Costs, rate: float, frame_skip: int) -> Bill:
+    """Inference beside each environment; unrolls still travel to the learner, without a broker."""
+    return _bill(costs, rate, frame_skip, costs.actor_us + costs.local_inference_us, 0.0, costs.training_only_rate)
+
+
+def _bill(
+    costs: Costs, rate: float, frame_skip: int, actor_us: float, broker_us: float, accelerator_rate: float
+) -> Bill:
+    steps = 1e9 / frame_skip
+    core_us = actor_us + broker_us + costs.learner_us
+    price = core_us / _US_PER_HOUR * costs.core_hour + costs.accelerator_hour / (3600 * accelerator_rate)
+    return Bill(
+        actor_cores=rate * actor_us / 1e6,
+        broker_cores=rate * broker_us / 1e6,
+        learner_cores=rate * costs.learner_us / 1e6,
+        accelerators=rate / accelerator_rate,
+        network_gbit_per_s=rate * costs.observation_bytes / _BYTES_PER_GBIT,
+        steps_per_core_second=1e6 / core_us,
+        per_billion_frames=steps * price,
+    )
+
+
+def main() -> None:
+    """Computes, prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default, meaning in (
+        ("actor-us", 200.0, "core-microseconds of a step in the actor, the environment's own included"),
+        ("broker-us", 25.0, "core-microseconds of a step in the broker"),
+        ("learner-us", 60.0, "core-microseconds of a step in the learner, without inference and training"),
+        ("local-inference-us", 800.0, "core-microseconds of inference for one environment on an actor's core"),
+        ("training-rate", 100_000.0, "environment steps/s of an accelerator that trains and answers"),
+        ("training-only-rate", 140_000.0, "environment steps/s of an accelerator that only trains"),
+        ("observation-bytes", 7_056.0, "bytes of an observation on the wire"),
+        ("core-hour", 0.04, "price of a core and hour"),
+        ("accelerator-hour", 2.5, "price of an accelerator and hour"),
+        ("rate", 100_000.0, "environment steps/s to size for"),
+    ):
+        parser.add_argument(f"--{name}", type=_positive, default=default, help=f"{meaning} (default: %(default)s)")
+    parser.add_argument("--frame-skip", type=int, default=4, help="frames a step (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output instead of a table")
+    given = vars(parser.parse_args())
+    as_json, rate, frame_skip = given.pop("json"), given.pop("rate"), given.pop("frame_skip")
+    costs = Costs(**given)
+    bills = {"central inference": central(costs, rate, frame_skip), "on actors": on_actors(costs, rate, frame_skip)}
+    saving = 1 - bills["central inference"].per_billion_frames / bills["on actors"].per_billion_frames
+    if as_json:
+        print(json.dumps({name: asdict(bill) for name, bill in bills.items()} | {"saving": saving}))
+        return
+    table = Table(title=f"{rate:,.0f} environment steps/s", caption=f"central inference saves {saving:.0%}")
+    table.add_column("")
+    for name in bills:
+        table.add_column(name, justify="right")
+    for field in asdict(bills["on actors"]):
+        table.add_row(field.replace("_", " "), *(f"{getattr(bill, field):,.1f}" for bill in bills.values()))
+    Console().print(table)
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not (value > 0 and math.isfinite(value)):
+        raise argparse.ArgumentTypeError(f"expected a positive number, got {text}")
+    return value
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Policies for use outside of a learner."""
