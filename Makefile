@@ -47,7 +47,7 @@ bench: $(VENV)/.all ## the benchmarks, one after the other
 	@for name in $(BENCHMARKS); do echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean: ## remove the virtual environment and built files; runs/ stays
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) dist build examples/javascript_client/node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "error: Python 3.11 or newer is needed; name yours: make PYTHON=/path/to/python3.11" >&2; exit 1; }
