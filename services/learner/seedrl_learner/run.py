@@ -57,7 +57,7 @@ class Machinery:
         )
         replays = isinstance(agent, ReplayAgent) and config.mode == "train"
         capacity = replay_capacity(config.replay, layout.unroll_bytes) if replays else 0
-        self.queue = UnrollQueue(limit)
+        self.queue = UnrollQueue(limit, alternate=config.deterministic)
         # Rows being filled, waiting, just taken from there, and kept.
         num_rows = config.max_envs + 2 * self.queue.most_waiting(config.max_envs) + capacity
         self.store = store = UnrollStore(layout, config.max_envs, num_rows)
@@ -75,7 +75,7 @@ class Machinery:
 
     @property
     def takes_ticks(self) -> bool:
-        """False while ticks must wait: the queue is full, or all env steps are made and the run is about to end."""
+        """False while ticks must wait: for room in the queue, for training's turn, or for the end of a complete run."""
         return self.queue.is_closed or (self.queue.has_room and not self.trainer.is_complete)
 
     @property
