@@ -41,12 +41,13 @@ def test_flags_go_to_the_settings_they_stand_for():
 
 
 def test_a_resumed_run_goes_on_from_its_own_checkpoints(tmp_path):
-    """The checkpoint that a run started from is not where it resumes; one named again is left to the learner."""
+    """The checkpoint that a run started from is not where it resumes; one named again is an error."""
     file = tmp_path / "c.toml"
     write_settings(resolve(assignments=["learner.checkpoint=other/step-1"]), file)
     assert resolve(file=file).learner.checkpoint == Path("other/step-1")
     assert resolve(file=file, resume=True).learner.checkpoint is None
-    assert resolve(file=file, resume=True, assignments=["learner.checkpoint=x"]).learner.checkpoint == Path("x")
+    with pytest.raises(ConfigError, match="expected none with --resume, got x"):
+        resolve(file=file, resume=True, assignments=["learner.checkpoint=x"])
 
 
 def test_a_missing_flag_leaves_what_the_file_says(tmp_path):

@@ -88,9 +88,7 @@ def train(
     with run_directory.socket_directory(run) as sockets:
         addresses = Addresses.choose(settings, sockets)
         display = make_display(f"{env_id} · {settings.learner.agent} · {run.path} · seedrl status {addresses.learner}")
-        training = Training(
-            settings, run, addresses, display, num_actors=actors or default_num_actors(settings), resume=resume
-        )
+        training = Training(settings, run, addresses, display, num_actors=actors or default_num_actors(settings))
         code = run_service(training.run, abandon=training.kill)
     summary = run.read_summary()
     if summary is not None:

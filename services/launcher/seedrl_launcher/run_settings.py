@@ -53,6 +53,8 @@ def train_settings(
     if deterministic:
         start |= {"learner.deterministic": True, "actor.sessions": 1}
     settings = load_settings(file, start | given | parse_assignments(assignments) | decided)
+    if resume and settings.learner.checkpoint is not None:
+        raise ConfigError(f"learner.checkpoint: expected none with --resume, got {settings.learner.checkpoint}")
     if settings.actor.env_id != env_id:
         raise ConfigError(f"actor.env_id: expected {env_id}, got {settings.actor.env_id!r}")
     num_actors = num_actors or default_num_actors(settings)
