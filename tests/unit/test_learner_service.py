@@ -15,7 +15,7 @@ from held_memory import regions_of
 
 from seedrl_core import codec
 from seedrl_core.config import load_settings
-from seedrl_core.errors import Overloaded, PeerLost
+from seedrl_core.errors import BadRequest, Overloaded, PeerLost
 from seedrl_core.shared_memory import OwnRegion
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
 from seedrl_learner.batch_request import BatchRequest
@@ -395,3 +395,20 @@ async def test_a_closed_session_lets_go_of_the_memory(service: LearnerService) -
     assert region in regions_of()
     await service.disconnect(client.link)
     assert region not in regions_of()
+
+
+async def test_a_deterministic_run_takes_one_session_at_a_time(tmp_path: Path) -> None:
+    """A second one, greedy or not, is refused in one sentence; the same client may come back, and another after it."""
+    service = LearnerService(make_run(tmp_path / "run", deterministic=True))
+    one, other = Client(service, Link("a"), 1), Client(service, Link("b"), 2)
+    assert (await one.open()).HasField("welcome")
+    for role in (inference.ROLE_TRAIN, inference.ROLE_EVAL):
+        refusal = (await other.open(role=role)).error
+        assert refusal.code == BadRequest.status
+        assert "expected one actor with actor.sessions=1, got a second session" in refusal.message
+    again = Client(service, Link("c"), 1)
+    assert (await again.open()).HasField("welcome")
+    await service.disconnect(again.link)
+    assert (await other.open()).HasField("welcome")
+    service.stop_waiting()
+    service.close()

@@ -255,6 +255,11 @@ class LearnerConfig(_Model):
     )
     checkpoint: Path | None = Field(None, description="start from this checkpoint; an error when it is not one")
     seed: int = Field(0, ge=0, description="seed of initial variables and action sampling")
+    deterministic: bool = Field(
+        False,
+        description="one seed gives the same variables bit for bit: inference and training take turns; needs a single "
+        "session, so one actor with actor.sessions=1",
+    )
     total_env_steps: int = Field(0, ge=0, description="finish after this many environment steps; 0: never")
     agent: Literal["vtrace", "r2d2"] = Field("vtrace", description="algorithm")
     vtrace: VTraceConfig = VTraceConfig()

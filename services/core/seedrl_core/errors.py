@@ -11,6 +11,7 @@ SeedrlError
 │   ├── AddressInUse         another server listens there
 │   ├── EnvironmentFailed    the simulator raised or gave up
 │   ├── CheckpointError      no checkpoint, or one that cannot be used
+│   │   └── CheckpointDamaged its files are not those that were written
 │   ├── ServiceFailed        a service process that we started ended by itself
 │   └── RunFinished          training is complete; clients leave with success
 └── InternalError            a bug of ours (INTERNAL): reported with its traceback
@@ -90,9 +91,14 @@ class EnvironmentFailed(ExpectedError):
 
 
 class CheckpointError(ExpectedError):
-    """A checkpoint is missing, damaged or of another network."""
+    """A checkpoint is missing, damaged or of another network, or cannot be written."""
 
     status = 5
+    exit_code = 2
+
+
+class CheckpointDamaged(CheckpointError):
+    """Files of a checkpoint are missing or are not those that were written; an earlier one may do."""
 
 
 class ServiceFailed(ExpectedError):

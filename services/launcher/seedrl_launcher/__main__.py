@@ -62,6 +62,9 @@ def train(
     run_dir: Annotated[Path | None, typer.Option(help="directory of the run (default: a new one in runs/)")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --run-dir")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="seed of network and environments (default: 0)")] = None,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="one seed, one result, bit for bit; one actor, and slower")
+    ] = False,
     config: Annotated[Path | None, typer.Option(help="TOML file with sections learner, broker, actor, access")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="any setting: section.key=value; repeatable; see `seedrl config`")
@@ -72,7 +75,6 @@ def train(
 
     Ctrl-C ends the run with a checkpoint, which --resume continues from.
     """
-    num_actors = actors or default_num_actors()
     if resume and run_dir is None:
         raise ConfigError("--resume needs --run-dir: the directory of the run to continue")
     resumed = run_directory.open_with_checkpoint(run_dir) if resume and run_dir else None
@@ -82,9 +84,10 @@ def train(
         env_steps=env_steps,
         envs_per_actor=envs_per_actor,
         seed=seed,
-        num_actors=num_actors,
+        num_actors=actors,
         file=config or (resumed.config_file if resumed else None),
         assignments=set_ or [],
+        deterministic=deterministic,
         resume=resume,
     )
     run = resumed or _new_run(env_id, settings.learner.agent, run_dir or chosen_run_dir(settings))
@@ -94,7 +97,7 @@ def train(
     with run_directory.socket_directory(run) as sockets:
         addresses = Addresses.choose(settings, sockets)
         display = make_display(f"{env_id} · {settings.learner.agent} · {run.path} · seedrl status {addresses.learner}")
-        training = Training(settings, run, addresses, display, num_actors=num_actors, resume=resume)
+        training = Training(settings, run, addresses, display, num_actors=actors or default_num_actors(settings))
         code = run_service(training.run, abandon=training.kill)
     summary = run.read_summary()
     if summary is not None:

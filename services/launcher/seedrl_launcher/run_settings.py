@@ -14,9 +14,9 @@ from seedrl_core.errors import ConfigError
 _EVAL_SEED_OFFSET = 1_000_000_007  # so that an evaluation does not replay the training's environments
 
 
-def default_num_actors() -> int:
-    """Two, so that one steps while another waits for the network; one where there is a single core."""
-    return 2 if (os.cpu_count() or 1) > 1 else 1
+def default_num_actors(settings: Settings) -> int:
+    """Two, so that one steps while another waits for the network; one where there is a single core, or must be."""
+    return 2 if (os.cpu_count() or 1) > 1 and not settings.learner.deterministic else 1
 
 
 def train_settings(
@@ -26,17 +26,19 @@ def train_settings(
     env_steps: int | None,
     envs_per_actor: int | None,
     seed: int | None,
-    num_actors: int,
+    num_actors: int | None,
     file: Path | None,
     assignments: Sequence[str],
+    deterministic: bool = False,
     resume: bool = False,
 ) -> Settings:
-    """Settings of a training run; a flag that is None leaves what the file says.
+    """Settings of a training run; a flag that is None leaves what the file says, and so does `deterministic`=False.
 
     A run that resumes goes on from its own checkpoints, not from the one that the file says it started from.
 
     Raises:
-      ConfigError: an unknown key, a bad value, or more environments than the learner has slots for.
+      ConfigError: an unknown key, a bad value, more environments than the learner has slots for, or more sessions than
+        a deterministic run can have.
     """
     flags: dict[str, Any] = {
         "actor.env_id": env_id,
@@ -48,10 +50,20 @@ def train_settings(
     }
     decided = {"learner.mode": "train", "learner.resume": False, "actor.role": "train"}
     given = {key: value for key, value in flags.items() if value is not None}
-    start = {"learner.checkpoint": None} if resume else {}
+    start: dict[str, Any] = {"learner.checkpoint": None} if resume else {}
+    if deterministic:
+        start |= {"learner.deterministic": True, "actor.sessions": 1}
     settings = load_settings(file, start | given | parse_assignments(assignments) | decided)
+    if resume and settings.learner.checkpoint is not None:
+        raise ConfigError(f"learner.checkpoint: expected none with --resume, got {settings.learner.checkpoint}")
     if settings.actor.env_id != env_id:
         raise ConfigError(f"actor.env_id: expected {env_id}, got {settings.actor.env_id!r}")
+    num_actors = num_actors or default_num_actors(settings)
+    if settings.learner.deterministic and (num_actors, settings.actor.sessions) != (1, 1):
+        raise ConfigError(
+            "learner.deterministic: expected one actor with actor.sessions=1, "
+            f"got {num_actors} with actor.sessions={settings.actor.sessions}"
+        )
     num_envs = num_actors * settings.actor.num_envs
     if num_envs > settings.learner.max_envs:
         raise ConfigError(

@@ -173,6 +173,7 @@ class LearnerService:
                 self._announce(machinery)
             if hello.session_id in self._open_links:
                 self._close(*self._open_links[hello.session_id])
+            self._check_deterministic()
             slots = machinery.inference.open(hello.num_envs, greedy=greedy)
         except ExpectedError as error:
             return _error_reply(number, error)
@@ -188,6 +189,15 @@ class LearnerService:
             shared_memory=region is not None,
         )
         return learner.SessionReply(session=number, welcome=welcome)
+
+    def _check_deterministic(self) -> None:
+        """Raises BadRequest where a session would be the second of a run that needs a fixed order of ticks."""
+        if not self.run.config.deterministic:
+            return
+        if self.num_sessions:
+            raise BadRequest("learner.deterministic: expected one actor with actor.sessions=1, got a second session")
+        if self.run.progress.env_steps > self.run.first_env_steps:
+            _log.warning("not_reproducible", reason="the session was opened again in the middle of the run")
 
     def _map_region(self, hello: inference.Hello) -> PeerRegion | None:
         """The memory that a client offers; None when there is none, it is not wanted, or it is of another host."""
