@@ -17,6 +17,7 @@ from grpclib.client import Channel, Stream
 from grpclib.config import Configuration
 from grpclib.const import Status
 from grpclib.encoding.base import CodecBase
+from grpclib.utils import Wrapper
 
 from seedrl_core.address import Address
 from seedrl_core.errors import BadRequest, PeerLost, SeedrlError, error_from_status
@@ -38,6 +39,19 @@ _CONNECTION_ERRORS = (
     AssertionError,
     AttributeError,
 )
+
+
+class _Interruption(Wrapper):
+    """Interrupts a waiting call when its stream ends, once.
+
+    Grpclib's does so for every event that ends it, a reset and a GOAWAY say, by a cancellation each; when they come
+    together the second one would pass for a cancellation from elsewhere.
+    """
+
+    def cancel(self, error: Exception) -> None:
+        """See grpclib."""
+        if self._error is None:
+            super().cancel(error)
 
 
 class _Codec(CodecBase):
@@ -73,6 +87,7 @@ class Connection:
         connection = cls(address, channel, stream)
         try:
             await stream.__aenter__()
+            stream._wrapper = _Interruption()
             await connection._call(stream.send_request(), timeout_s, "connecting")
         except BaseException:
             channel.close()
