@@ -8,7 +8,7 @@ BENCHMARKS := data_path latency scale train_atari replay inference_under_trainin
 DEMO_RUN := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types contracts proto proto-check wheel-check bench clean
+.PHONY: help demo test faults lint format types contracts proto proto-check wheel-check bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ demo: $(VENV)/.all ## train CartPole-v1 with the live display, then evaluate ove
 
 test: $(VENV)/.test ## all tests
 	$(BIN)/pytest
+
+faults: $(VENV)/.test ## every fault to a system of real processes, in some minutes; renews the table in docs/operations.md
+	PYTHONPATH=tests $(BIN)/python -m faults.matrix --write docs/operations.md
 
 lint: $(VENV)/.test ## style and format
 	$(BIN)/ruff check .

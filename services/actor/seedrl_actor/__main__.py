@@ -15,7 +15,7 @@ from seedrl_core.command_line import run_command, settings_from_flags
 
 def run(
     config: Annotated[Path | None, typer.Option(help="TOML file with sections learner, broker, actor, access")] = None,
-    broker: Annotated[str | None, typer.Option(help="the broker: host:port or unix:PATH")] = None,
+    broker: Annotated[str | None, typer.Option(help="the broker: host:port or unix:PATH; several with commas")] = None,
     env_id: Annotated[str | None, typer.Option(help="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5")] = None,
     env_import: Annotated[str | None, typer.Option(help="module to import first: it registers its ids")] = None,
     num_envs: Annotated[int | None, typer.Option(help="environments in this process")] = None,

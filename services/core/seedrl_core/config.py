@@ -37,6 +37,13 @@ def _address(value: Any) -> Any:
         raise ValueError(str(error)) from error
 
 
+def _addresses(value: Any) -> Any:
+    try:
+        return ",".join(map(str, Address.parse_all(value)))
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+
+
 def _torso(value: str) -> str:
     module, colon, function = value.partition(":")
     if value not in TORSOS and not (colon and module and function.isidentifier()):
@@ -54,6 +61,7 @@ def _metrics_address(value: Any) -> Any:
 
 
 AddressText = Annotated[str, BeforeValidator(_address)]
+AddressesText = Annotated[str, BeforeValidator(_addresses)]
 MetricsAddressText = Annotated[str, BeforeValidator(_metrics_address)]
 Torso = Annotated[str, AfterValidator(_torso)]
 Positive = Annotated[int, Field(gt=0)]
@@ -79,7 +87,9 @@ class AtariConfig(_Model):
 class ActorConfig(_Model):
     """The actor process: environments and their sessions."""
 
-    broker: AddressText = Field("127.0.0.1:50051", description="address of the broker")
+    broker: AddressesText = Field(
+        "127.0.0.1:50051", description="address of the broker; of several, with commas, the next when one is gone"
+    )
     env_id: str = Field("", description="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5")
     env_kwargs: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the environment")
     env_import: str = Field("", description="module to import first, so that it registers its ids")

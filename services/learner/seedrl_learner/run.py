@@ -97,7 +97,7 @@ class Run:
         self.config = config
         self.progress = Progress()
         self.metrics = Metrics()
-        self.started = time.time()
+        self.started = time.monotonic()
         self.machinery: Machinery | None = None
         self.last_checkpoint: Path | None = None
         self._checkpoints = Checkpoints(config.run_dir / "checkpoints", config.keep_checkpoints)
