@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from seedrl_actor import actor
+from seedrl_actor.identity import actor_id
 from seedrl_core import logs
 from seedrl_core.aio import run_service
 from seedrl_core.command_line import run_command, settings_from_flags
@@ -39,7 +40,7 @@ def run(
         "results": results,
     }
     settings = settings_from_flags("actor", config, set_, flags)
-    logs.configure("actor", actor_id=actor.actor_id(settings.actor))
+    logs.configure("actor", actor_id=actor_id(settings.actor))
     raise typer.Exit(run_service(lambda stop: actor.run(settings.actor, stop, settings.access)))
 
 

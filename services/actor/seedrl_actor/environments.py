@@ -24,12 +24,14 @@ class Step:
       reward: [N] float32, raw, earned by action t-1; 0 at FIRST.
       flags: [N] uint8, bitwise or of FIRST, TERMINATED, TRUNCATED, RESTARTED.
       episodes: whole games that ended with this step.
+      restarts: environments that failed in this step and are replaced.
     """
 
     observation: tuple[Array, ...]
     reward: Array
     flags: Array
     episodes: tuple[Episode, ...] = ()
+    restarts: int = 0
 
 
 class VectorEnvironment(Protocol):
@@ -77,7 +79,17 @@ def make(config: ActorConfig, first_env: int, num_envs: int, num_sessions: int) 
     Raises:
       ConfigError: no such environment, or it cannot be made from these settings.
       BadRequest: a space that is not supported.
+      EnvironmentFailed: a process of its own, where there is one, ended or hung before it had built them.
     """
+    if config.envs_per_process:
+        from seedrl_actor.isolated_vector import IsolatedVector
+
+        return IsolatedVector(config, first_env, num_envs, num_sessions)
+    return make_here(config, first_env, num_envs, num_sessions)
+
+
+def make_here(config: ActorConfig, first_env: int, num_envs: int, num_sessions: int) -> VectorEnvironment:
+    """`make`, in this process."""
     registered = find_registration(config.env_id, config.env_import)
     if registered.entry_point == "ale_py.env:AtariEnv":
         from seedrl_actor.atari_vector import AtariVector

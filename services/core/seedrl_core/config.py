@@ -110,8 +110,25 @@ class ActorConfig(_Model):
         "auto", description="auto: observations go through shared memory where the learner is on this host"
     )
     peer_timeout_s: Seconds = Field(300.0, description="give up when broker or learner are away this long, seconds")
-    env_timeout_s: Seconds = Field(60.0, description="warn, with the stack, about a step that takes this long, seconds")
-    env_restarts: int = Field(10, ge=0, description="times an environment that raises is built anew before giving up")
+    envs_per_process: int = Field(
+        0,
+        ge=0,
+        description="environments that step in a process of their own, so that one that ends it, or hangs, costs no "
+        "others; 0: all step in the actor's",
+    )
+    env_timeout_s: Seconds = Field(
+        60.0,
+        description="a step that takes this long is told with its stack; a process of its own is replaced, seconds",
+    )
+    env_start_timeout_s: Seconds = Field(
+        300.0, description="a process of its own that takes longer to build and reset environments is replaced, seconds"
+    )
+    env_restarts: int = Field(
+        10, ge=0, description="times an environment that raises, or its process, is built anew before giving up"
+    )
+    env_recycle_episodes: int = Field(
+        0, ge=0, description="episodes after which an environment, or its process, is built anew; 0: never"
+    )
     metrics_listen: MetricsAddressText = Field("", description="host:port where Prometheus reads metrics; empty: off")
     atari: AtariConfig = AtariConfig()
 
