@@ -10,10 +10,12 @@ import pytest
 from seedrl_core.access import NO_CREDENTIALS
 from seedrl_core.config import Settings, write_settings
 from seedrl_core.errors import ConfigError
+from seedrl_launcher import run_settings
 from seedrl_launcher.run_settings import (
     chosen_run_dir,
     default_num_actors,
     eval_settings,
+    has_accelerator,
     train_settings,
     with_run_dir,
 )
@@ -39,6 +41,32 @@ def test_flags_go_to_the_settings_they_stand_for():
     settings = resolve(env_steps=1000, envs_per_actor=8, seed=7, assignments=["learner.unroll_length=5"])
     assert (settings.actor.env_id, settings.actor.num_envs, settings.actor.seed) == ("CartPole-v1", 8, 7)
     assert (settings.learner.total_env_steps, settings.learner.seed, settings.learner.unroll_length) == (1000, 7, 5)
+
+
+def test_batches_are_whole_where_the_network_shares_the_cores(tmp_path, monkeypatch):
+    """Without an accelerator one batch at a time, waited for, unless file, environment or flag says otherwise."""
+    file = tmp_path / "config.toml"
+    file.write_text("[broker]\nmax_delay_ms = 5.0\n")
+
+    def batching(**changes: Any) -> tuple[int, float]:
+        settings = resolve(**changes)
+        return settings.learner.inference_credits, settings.broker.max_delay_ms
+
+    monkeypatch.setattr(run_settings, "has_accelerator", lambda: True)
+    assert batching() == (2, 5.0)
+    monkeypatch.setattr(run_settings, "has_accelerator", lambda: False)
+    assert batching() == (1, 20.0)
+    assert batching(assignments=["learner.inference_credits=2"], file=file) == (2, 5.0)
+    monkeypatch.setenv("SEEDRL_LEARNER__INFERENCE_CREDITS", "3")
+    assert batching() == (3, 20.0)
+
+
+def test_an_accelerator_is_known_by_its_device(tmp_path):
+    """A GPU has a device file; the control device of a driver alone is none."""
+    (tmp_path / "nvidiactl").touch()
+    assert not has_accelerator(tmp_path)
+    (tmp_path / "nvidia0").touch()
+    assert has_accelerator(tmp_path)
 
 
 def test_a_resumed_run_goes_on_from_its_own_checkpoints(tmp_path):

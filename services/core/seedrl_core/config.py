@@ -16,7 +16,13 @@ from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
 
 from seedrl_core.access import AccessConfig
 from seedrl_core.address import Address
@@ -342,8 +348,12 @@ class Settings(BaseSettings):
     )
 
 
-def load_settings(file: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """Settings from a TOML file, the environment and `overrides` (dotted key -> value), strongest last.
+def load_settings(
+    file: Path | None = None, overrides: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
+) -> Settings:
+    """Settings from `defaults`, a TOML file, the environment and `overrides`, strongest last.
+
+    `defaults` and `overrides` are dotted key -> value.
 
     Raises:
       ConfigError: one line for each unknown key (with what is allowed) or bad value (with why).
@@ -361,7 +371,8 @@ def load_settings(file: Path | None = None, overrides: Mapping[str, Any] | None 
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, file)
+            weakest = InitSettingsSource(settings_cls, _nest(defaults or {}))
+            return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, file), weakest
 
     _check_environment_variables()
     try:

@@ -11,12 +11,20 @@ from seedrl_core.access import Role
 from seedrl_core.config import LearnerConfig, Settings, load_settings, parse_assignments
 from seedrl_core.errors import ConfigError
 
+# Where the network runs on the cores of everything else, a row of inference costs half as much in one batch of all
+# environments as in batches of half of them, which are all that can be had while another batch is in flight.
+_SHARED_CORES: dict[str, Any] = {"learner.inference_credits": 1, "broker.max_delay_ms": 20.0}
 _EVAL_SEED_OFFSET = 1_000_000_007  # so that an evaluation does not replay the training's environments
 
 
 def default_num_actors(settings: Settings) -> int:
     """Two, so that one steps while another waits for the network; one where there is a single core, or must be."""
     return 2 if (os.cpu_count() or 1) > 1 and not settings.learner.deterministic else 1
+
+
+def has_accelerator(devices: Path = Path("/dev")) -> bool:
+    """Whether this machine seems to have a GPU that TensorFlow can use, of NVIDIA or of AMD."""
+    return any(devices.glob("nvidia[0-9]*")) or (devices / "kfd").exists()
 
 
 def train_settings(
@@ -53,7 +61,8 @@ def train_settings(
     start: dict[str, Any] = {"learner.checkpoint": None} if resume else {}
     if deterministic:
         start |= {"learner.deterministic": True, "actor.sessions": 1}
-    settings = load_settings(file, start | given | parse_assignments(assignments) | decided)
+    overrides = start | given | parse_assignments(assignments) | decided
+    settings = load_settings(file, overrides, {} if has_accelerator() else _SHARED_CORES)
     if resume and settings.learner.checkpoint is not None:
         raise ConfigError(f"learner.checkpoint: expected none with --resume, got {settings.learner.checkpoint}")
     if settings.actor.env_id != env_id:
