@@ -192,7 +192,7 @@ class LearnerService:
 
     def _check_deterministic(self) -> None:
         """Raises BadRequest where a session would be the second of a run that needs a fixed order of ticks."""
-        if not self.run.config.deterministic:
+        if self.run.serves_only or not self.run.config.deterministic:
             return
         if self.num_sessions:
             raise BadRequest("learner.deterministic: expected one actor with actor.sessions=1, got a second session")
