@@ -14,6 +14,9 @@ from seedrl_core.config import ActorConfig
 from seedrl_core.errors import ConfigError
 from seedrl_core.spec import Array, EnvironmentSpec
 
+# What the id of an environment on such a server begins with.
+DM_ENV_RPC = "dm_env_rpc://"
+
 
 @dataclass(frozen=True)
 class Step:
@@ -90,14 +93,28 @@ def make(config: ActorConfig, first_env: int, num_envs: int, num_sessions: int) 
 
 def make_here(config: ActorConfig, first_env: int, num_envs: int, num_sessions: int) -> VectorEnvironment:
     """`make`, in this process."""
+    from seedrl_actor.gym_vector import GymVector
+
+    if config.env_id.startswith(DM_ENV_RPC):
+        return GymVector(config, first_env, num_envs, make=_remote)
     registered = find_registration(config.env_id, config.env_import)
     if registered.entry_point == "ale_py.env:AtariEnv":
         from seedrl_actor.atari_vector import AtariVector
 
         return AtariVector(config, registered.kwargs, first_env, num_envs, num_sessions)
-    from seedrl_actor.gym_vector import GymVector
-
     return GymVector(config, first_env, num_envs)
+
+
+def _remote(config: ActorConfig) -> Any:
+    """An environment behind a server that speaks dm_env_rpc."""
+    try:
+        from seedrl_actor.dm_env_rpc_environment import DmEnvRpcEnvironment, parse_id
+    except ImportError as error:
+        raise ConfigError(
+            f"{DM_ENV_RPC} needs packages that are not installed (pip install 'seedrl[dm-env-rpc]'): {error}"
+        ) from error
+    address, settings = parse_id(config.env_id)
+    return DmEnvRpcEnvironment(address, settings, **config.env_kwargs)
 
 
 def find_registration(env_id: str, env_import: str = "") -> Any:

@@ -1,4 +1,4 @@
-"""N environments of any Gymnasium id, stepped one after the other; one that raises is built anew, within a budget."""
+"""N Gymnasium environments, stepped one after the other; one that raises is built anew, within a budget."""
 
 from __future__ import annotations
 
@@ -34,10 +34,19 @@ class GymVector:
     """
 
     def __init__(
-        self, config: ActorConfig, first_env: int, num_envs: int, clock: Callable[[], float] = time.monotonic
+        self,
+        config: ActorConfig,
+        first_env: int,
+        num_envs: int,
+        clock: Callable[[], float] = time.monotonic,
+        make: Callable[[ActorConfig], Any] | None = None,
     ) -> None:
-        """Makes environments `first_env` to `first_env + num_envs - 1` of the actor; `clock` returns seconds."""
+        """Makes environments `first_env` to `first_env + num_envs - 1` of the actor.
+
+        `clock` returns seconds; `make` makes one of the environments, that of the Gymnasium id if it is None.
+        """
         self._config = config
+        self._make_one = make or _make_registered
         self._first_env = first_env
         self._envs: list[Any] = [self._make() for _ in range(num_envs)]
         self._observations = ObservationSpace(self._envs[0].observation_space)
@@ -166,7 +175,7 @@ class GymVector:
 
     def _make(self) -> Any:
         try:
-            return gymnasium.make(self._config.env_id, disable_env_checker=True, **self._config.env_kwargs)
+            return self._make_one(self._config)
         except _FAILURES as error:
             raise ConfigError(f"actor.env_id: making {self._config.env_id} failed: {error}") from error
 
@@ -176,6 +185,10 @@ class GymVector:
 
     def _name(self, env: int) -> str:
         return f"environment {self._first_env + env} ({self._config.env_id})"
+
+
+def _make_registered(config: ActorConfig) -> Any:
+    return gymnasium.make(config.env_id, disable_env_checker=True, **config.env_kwargs)
 
 
 def _close_quietly(env: Any) -> None:

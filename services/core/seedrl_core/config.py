@@ -96,7 +96,9 @@ class ActorConfig(_Model):
     broker: AddressesText = Field(
         "127.0.0.1:50051", description="address of the broker; of several, with commas, the next when one is gone"
     )
-    env_id: str = Field("", description="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5")
+    env_id: str = Field(
+        "", description="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5, or dm_env_rpc://host:port?name=value"
+    )
     env_kwargs: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the environment")
     env_import: str = Field("", description="module to import first, so that it registers its ids")
     num_envs: Positive = Field(32, description="environments in this process")

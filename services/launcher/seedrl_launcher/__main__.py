@@ -52,7 +52,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object as t
 
 @app.command()
 def train(
-    env_id: Annotated[str, typer.Argument(help="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5")],
+    env_id: Annotated[
+        str, typer.Argument(help="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5, or dm_env_rpc://host:port")
+    ],
     agent: Annotated[str | None, typer.Option(help="algorithm (default: vtrace)")] = None,
     env_steps: Annotated[
         int | None, typer.Option(min=0, help="finish after this many environment steps, 0: never (default: 0)")
