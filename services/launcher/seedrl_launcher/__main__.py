@@ -191,17 +191,15 @@ def check_client(
     listen: Annotated[str, typer.Option(help="where the client connects, as to a broker: host:port or unix:PATH")],
     command: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[-- COMMAND ...]", help="starts the client; without it, somebody else must, again and again"
-        ),
+        typer.Argument(metavar="-- COMMAND", help="starts the client; without it, somebody else must, again and again"),
     ] = None,
     log: Annotated[Path, typer.Option(help="file that gets what COMMAND prints")] = Path("check-client.log"),
     as_json: AsJson = False,
 ) -> None:
     """Holds a client of your own against the rules of docs/protocol.md; exits with 1 when one is broken.
 
-    It plays broker and learner, cuts connections, is silent, full and finished. That takes two minutes or so and ends
-    the client several times.
+    It plays broker and learner, cuts connections, is silent, full and finished. That takes a minute or two and ends the
+    client several times.
     """
     address = Address.parse(listen)
     client = CommandClient(command, log) if command else None
