@@ -21,9 +21,12 @@ from seedrl_actor.environment_worker import ERROR, REPLACED, SPEC, STACK_SIGNAL,
 from seedrl_core import codec, logs
 from seedrl_core.codec import TickArrays
 from seedrl_core.config import ActorConfig
-from seedrl_core.errors import EnvironmentFailed, error_from_status
+from seedrl_core.errors import BadRequest, ConfigError, EnvironmentFailed
 from seedrl_core.spec import Array, EnvironmentSpec
 from seedrl_proto.v1 import spec_pb2
+
+# That a worker may tell of itself.
+_ERRORS = {cls.__name__: cls for cls in (BadRequest, ConfigError, EnvironmentFailed)}
 
 _STACK_S = 1.0  # time to write its stack
 _END_S = 1.0  # time to end by itself
@@ -140,8 +143,8 @@ class EnvironmentProcess:
         except (EOFError, OSError):
             raise ProcessLost(self._after_end()) from None
         if message[:1] == ERROR:
-            status, _, sentence = message[1:].decode().partition(" ")
-            raise error_from_status(int(status), sentence)
+            name, _, sentence = message[1:].decode().partition(" ")
+            raise _ERRORS.get(name, EnvironmentFailed)(sentence)
         assert message[:1] == kind, f"expected {kind!r}, got {message[:1]!r}"
         return message[1:]
 

@@ -5,7 +5,7 @@ from here begins with a byte that says what follows:
 
     SPEC   a serialized EnvironmentSpec, once the environments are built and reset
     TICK   how many environments were replaced, 4 bytes, and a serialized Tick: of the reset, then of each step
-    ERROR  a status and a sentence; the process ends
+    ERROR  the error's class and its sentence; the process ends
 
 Nothing is pickled. The process ends when the actor closes the connection, and is killed by the kernel when the actor
 dies.
@@ -52,7 +52,7 @@ def main() -> None:
         try:
             serve(connection, config, **job)
         except ExpectedError as error:
-            connection.send_bytes(ERROR + f"{error.status} {error}".encode())
+            connection.send_bytes(ERROR + f"{type(error).__name__} {error}".encode())
 
 
 def serve(
