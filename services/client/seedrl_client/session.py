@@ -253,7 +253,7 @@ class Session:
     def _on_waiting(
         self, away: Callable[[str], None], busy: Callable[[str], None]
     ) -> Callable[[inference.Waiting], None]:
-        """What to do about a sign of life: tell `away` or `busy` of the reason, and leave a broker without a learner."""
+        """For signs of life: tells `away` or `busy` of the reason, and leaves a broker without a learner."""
 
         def on_waiting(waiting: inference.Waiting) -> None:
             if not waiting.reason.startswith(LEARNER_AWAY):

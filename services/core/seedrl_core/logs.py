@@ -51,7 +51,7 @@ def configure(service: str, **bound: Any) -> None:
 
 
 class _StandardError:
-    """Standard error as a stream that drops what it cannot write: neither a full disk nor a lost pipe ends a service."""
+    """Standard error as a stream that drops what it cannot write: no full disk and no lost pipe ends a service."""
 
     def __init__(self) -> None:
         self._descriptor = sys.stderr.fileno()

@@ -14,7 +14,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from seedrl_core import logs
-from seedrl_core.errors import BadRequest, PeerLost, SeedrlError
+from seedrl_core.errors import BadRequest, PeerLost, SeedrlError, words_of
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -53,7 +53,7 @@ async def write(context: Context, message: Any) -> None:
 async def abort(context: Context, error: SeedrlError) -> None:
     """Ends a call with the status and the words of an error, by raising; returns when the peer has gone."""
     if not context.done():
-        await context.abort(_STATUS.get(error.status, grpc.StatusCode.UNKNOWN), str(error))
+        await context.abort(_STATUS.get(error.status, grpc.StatusCode.UNKNOWN), words_of(error))
 
 
 class OpenStreams:

@@ -47,18 +47,22 @@ class LearnerServicer:
         link = Link(context.peer())
         self._writers[link] = writer
         _log.info("broker_connected", peer=link.peer)
-        reason = ""
+        error: ExpectedError | None = None
         with self.streams.one():
             try:
                 await writer.write(learner.BatchReply(link_welcome=self._link_welcome()))
                 await self._serve(link, context, writer)
             except* ExpectedError as group:
-                reason = str(first_leaf(group))
+                leaf = first_leaf(group)
+                assert isinstance(leaf, ExpectedError)
+                error = leaf
             finally:
                 # No await here: the coroutine of a cancelled call would never come back from it.
                 del self._writers[link]
                 self._service.disconnect(link).add_done_callback(self._fail_with)
-                _log.info("broker_disconnected", peer=link.peer, reason=reason)
+                _log.info("broker_disconnected", peer=link.peer, reason=str(error or ""))
+        if error is not None:
+            await abort(context, error)
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What to register at the server; `Infer` reads requests as the service takes them in."""
