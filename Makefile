@@ -8,7 +8,7 @@ BENCHMARKS := data_path latency scale train_atari replay inference_under_trainin
 DEMO_RUN := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults lint format types contracts proto proto-check wheel-check bench clean
+.PHONY: help demo test faults fuzz lint format types contracts proto proto-check wheel-check bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ test: $(VENV)/.test ## all tests
 
 faults: $(VENV)/.test ## every fault to a system of real processes, in some minutes; renews the table in docs/operations.md
 	PYTHONPATH=tests $(BIN)/python -m faults.matrix --write docs/operations.md
+
+fuzz: $(VENV)/.test ## a million wrong messages to broker and learner in one process, thousands to live ones
+	PYTHONPATH=tests $(BIN)/python -m fuzz.run
 
 lint: $(VENV)/.test ## style and format
 	$(BIN)/ruff check .

@@ -19,6 +19,8 @@ SeedrlError
 
 from __future__ import annotations
 
+_MAX_BYTES = 1000
+
 
 class SeedrlError(Exception):
     """Base of all errors raised on purpose.
@@ -125,6 +127,12 @@ _BY_STATUS: dict[int, type[SeedrlError]] = {
     cls.status: cls
     for cls in (BadRequest, SpecMismatch, Overloaded, AccessDenied, PeerLost, RunFinished, InternalError)
 }
+
+
+def words_of(error: BaseException) -> str:
+    """What an error says, short enough for the status that ends a gRPC stream: longer ones reach no client."""
+    text = (str(error) or type(error).__name__).encode()
+    return text.decode() if len(text) <= _MAX_BYTES else text[:_MAX_BYTES].decode(errors="ignore") + " ..."
 
 
 def error_from_status(status: int, message: str) -> SeedrlError:

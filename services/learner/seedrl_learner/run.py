@@ -126,9 +126,15 @@ class Run:
 
         Raises:
           SpecMismatch: it exists and is for another spec.
+          ConfigError: no network can be built for it.
         """
         if self.machinery is None:
-            self.machinery = Machinery(self.config, spec, self.progress, self.metrics)
+            try:
+                self.machinery = Machinery(self.config, spec, self.progress, self.metrics)
+            except (ArithmeticError, MemoryError, ValueError, tf.errors.OpError) as error:
+                # A spec comes from outside; whatever is wrong with it must not end the learner.
+                _log.exception("network_not_built", environment=spec.environment_id)
+                raise ConfigError(f"no network can be built for {spec.environment_id}: {error}") from error
         else:
             check_same_spec(self.machinery.spec, spec)
         return self.machinery
