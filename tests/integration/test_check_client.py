@@ -13,11 +13,12 @@ pytestmark = pytest.mark.integration
 BEGINS_WITH_A_TICK = """
 import asyncio, sys
 from seedrl_client.connection import Connection
+from seedrl_core.access import NO_CREDENTIALS
 from seedrl_core.address import Address
 from seedrl_proto.v1.inference_pb2 import ClientMessage, Tick
 
 async def main():
-    connection = await Connection.open(Address.parse(sys.argv[1]), 30.0)
+    connection = await Connection.open(Address.parse(sys.argv[1]), NO_CREDENTIALS, 30.0)
     await connection.send(ClientMessage(tick=Tick()).SerializeToString(), 30.0)
     await connection.receive(30.0)
 
