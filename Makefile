@@ -8,7 +8,7 @@ BENCHMARKS := data_path latency scale train_atari replay inference_under_trainin
 DEMO_RUN := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types contracts proto proto-check wheel-check bench clean
+.PHONY: help demo test faults fuzz lint format types contracts proto proto-check wheel-check bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,12 @@ demo: $(VENV)/.all ## train CartPole-v1 with the live display, then evaluate ove
 
 test: $(VENV)/.test ## all tests
 	$(BIN)/pytest
+
+faults: $(VENV)/.test ## every fault to a system of real processes, in some minutes; renews the table in docs/operations.md
+	PYTHONPATH=tests $(BIN)/python -m faults.matrix --write docs/operations.md
+
+fuzz: $(VENV)/.test ## a million wrong messages to broker and learner in one process, thousands to live ones
+	PYTHONPATH=tests $(BIN)/python -m fuzz.run
 
 lint: $(VENV)/.test ## style and format
 	$(BIN)/ruff check .
@@ -47,7 +53,7 @@ bench: $(VENV)/.all ## the benchmarks, one after the other
 	@for name in $(BENCHMARKS); do echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean: ## remove the virtual environment and built files; runs/ stays
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) dist build examples/javascript_client/node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "error: Python 3.11 or newer is needed; name yours: make PYTHON=/path/to/python3.11" >&2; exit 1; }

@@ -60,8 +60,13 @@ class Service:
     @property
     def resident_bytes(self) -> int:
         """Memory that is resident now."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        return resident_bytes(self.process.pid)
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process that is resident now."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 class Services:
@@ -258,22 +263,29 @@ class Figure:
         return statistics.median(self.ratios)
 
     @property
+    def is_met(self) -> bool:
+        """True also where there is no goal."""
+        return self.goal is None or (self.ratio <= self.goal if self.at_most else self.ratio >= self.goal)
+
+    @property
     def goal_text(self) -> str:
         """For people."""
         if self.goal is None:
             return ""
-        met = self.ratio <= self.goal if self.at_most else self.ratio >= self.goal
-        return f"{'<=' if self.at_most else '>='} {self.goal:g} {'met' if met else 'missed'}"
+        return f"{'<=' if self.at_most else '>='} {self.goal:g} {'met' if self.is_met else 'missed'}"
 
 
-def parse_arguments(description: str | None, parser: argparse.ArgumentParser | None = None) -> argparse.Namespace:
-    """The options of every benchmark, with those of `parser`."""
+def parse_arguments(
+    description: str | None, parser: argparse.ArgumentParser | None = None, *, repeats: bool = True
+) -> argparse.Namespace:
+    """The options of every benchmark that `repeats` its measurements, or else --json alone, with those of `parser`."""
     parser = parser or argparse.ArgumentParser()
     parser.description = description
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output instead of a table")
-    parser.add_argument("--repetitions", type=int, default=3, help="of each measurement (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of one measurement (default: %(default)s)")
+    if repeats:
+        parser.add_argument("--repetitions", type=int, default=3, help="of each measurement (default: %(default)s)")
+        parser.add_argument("--seconds", type=float, default=2.0, help="of one measurement (default: %(default)s)")
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import json
+import os
+import signal
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -116,6 +120,58 @@ class Diary(Counter):
         self._file.write(json.dumps(line) + "\n")
 
 
+class Faulty(Counter):
+    """A counter of which the first `times` to come to step 2 of an episode, in any process, do something bad there."""
+
+    def __init__(self, how: str, directory: str, times: int = 1) -> None:
+        """`directory` keeps count."""
+        super().__init__()
+        self._how = how
+        self._directory = Path(directory)
+        self._times = times
+
+    def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        if self._t == 1 and self._is_due():
+            fault(self._how)
+        return super().step(action)
+
+    def _is_due(self) -> bool:
+        for number in range(self._times):
+            try:
+                (self._directory / f"fault-{number}").touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            return True
+        return False
+
+
+class Unbuildable(Counter):
+    """A counter whose making does something bad."""
+
+    def __init__(self, how: str) -> None:
+        fault(how)
+        super().__init__()
+
+
+def fault(how: str) -> None:
+    """What environments do to those who run them."""
+    match how:
+        case "raise":
+            raise RuntimeError("simulator broke")
+        case "exit":
+            sys.exit(3)
+        case "exit at once":
+            os._exit(3)
+        case "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "hang":
+            threading.Event().wait()
+        case "hang in C":
+            ctypes.PyDLL(None).pause()  # and keeps the interpreter's lock
+        case _:
+            raise AssertionError(how)
+
+
 def _begin_life(directory: Path, first: int) -> tuple[int, TextIO]:
     for life in itertools.count(first):
         try:
@@ -168,3 +224,5 @@ class Misbehaving(Counter):
 gymnasium.register("Counter-v0", Counter)
 gymnasium.register("Diary-v0", Diary)
 gymnasium.register("Misbehaving-v0", Misbehaving)
+gymnasium.register("Faulty-v0", Faulty)
+gymnasium.register("Unbuildable-v0", Unbuildable)

@@ -83,9 +83,9 @@ class Call:
         while (tick := await self.tick()) is not None:
             await self.answer(tick)
 
-    async def waiting(self, reason: str) -> None:
+    async def waiting(self, reason: str, waited_s: float = 1.0) -> None:
         """Sends a sign of life."""
-        await self._send(waiting=inference.Waiting(reason=reason, waited_s=1.0))
+        await self._send(waiting=inference.Waiting(reason=reason, waited_s=waited_s))
 
     async def drain(self, code: inference.Drain.Code) -> None:
         """Asks the client to leave."""
@@ -94,6 +94,13 @@ class Call:
     def drop(self) -> None:
         """Cuts the connection."""
         self._stream._stream._transport.abort()
+
+    def end_in_two_ways(self) -> None:
+        """Resets the stream and ends the connection, in one segment."""
+        stream = self._stream._stream
+        stream._h2_connection.reset_stream(stream.id)
+        stream._h2_connection.close_connection()
+        stream._transport.write(stream._h2_connection.data_to_send())
 
     async def _send(self, **kind: Any) -> None:
         await self._stream.send_message(inference.ServerMessage(**kind))
@@ -132,9 +139,9 @@ class FakeBroker(InferenceBase):
         raise grpclib.exceptions.GRPCError(Status.UNIMPLEMENTED)
 
     @asynccontextmanager
-    async def serve(self, directory: Path) -> AsyncIterator[str]:
+    async def serve(self, directory: Path, name: str = "broker") -> AsyncIterator[str]:
         """Listens on a socket in `directory`; yields its address. An error of an act fails the test at the end."""
-        path = directory / "broker.sock"
+        path = directory / f"{name}.sock"
         server = Server([self])
         await server.start(path=str(path))
         try:

@@ -17,6 +17,7 @@ from seedrl_core.errors import PeerLost
 from seedrl_launcher.status import connect, plain_values
 
 PATIENCE_S = 90.0
+CHECK_PATIENCE_S = 900.0  # the check itself takes two minutes
 
 
 def command(*arguments: str | Path) -> list[str]:
@@ -27,6 +28,13 @@ def command(*arguments: str | Path) -> list[str]:
 def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Runs `seedrl ARGUMENTS` to its end."""
     return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+def check_client(address: str, log: Path, *client: str) -> tuple[int, dict[str, Any], str]:
+    """Runs `seedrl check-client` on a client's command: exit code, findings and what was logged."""
+    line = command("check-client", "--listen", address, "--log", log, "--json", "--", *client)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=CHECK_PATIENCE_S, check=False)
+    return done.returncode, last_json(done.stdout), done.stderr
 
 
 def last_json(output: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from fakes import Act, Call, FakeBroker, fail, serve_all
 from grpclib.const import Status
 
 from seedrl_actor import actor
-from seedrl_core.codec import FIRST, LAST
+from seedrl_core.codec import FIRST, LAST, RESTARTED
 from seedrl_core.config import ActorConfig
 from seedrl_core.errors import ConfigError, PeerLost
 from seedrl_proto.v1 import inference_pb2 as inference
@@ -138,6 +138,22 @@ async def test_exit_codes(tmp_path: Path, flags: tuple[str, ...], act: Act, code
         assert process.returncode == code, stderr.decode()
         assert message in stderr.decode()
         assert "Traceback" not in stderr.decode()
+
+
+async def test_an_environment_that_crashes_costs_its_own_slot(tmp_path: Path) -> None:
+    """Each has a process: one slot is RESTARTED, the session lives on, all episodes are played."""
+    broker = FakeBroker(serve_all)
+    kwargs = f'actor.env_kwargs={{how="crash",directory="{tmp_path}"}}'
+    flags = ("--env-id", "Faulty-v0", "--env-import", "counter_environment", "--num-envs", "3", "--episodes", "6")
+    more = ("--set", kwargs, "--set", "actor.sessions=1", "--set", "actor.envs_per_process=1")
+    async with broker.serve(tmp_path) as address, actor_process(address, *flags, *more) as process:
+        _, stderr = await process.communicate()
+        assert process.returncode == 0, stderr.decode()
+    assert len(broker.hellos) == 1
+    restarted = {int(env) for tick in broker.ticks for env in np.flatnonzero(tick.flags & RESTARTED)}
+    assert len(restarted) == 1
+    assert sum(len(tick.episodes) for tick in broker.ticks) == 6
+    assert b"was ended by SIGSEGV" in stderr
 
 
 async def test_sigterm_says_goodbye_even_while_an_environment_hangs(tmp_path: Path) -> None:

@@ -92,6 +92,27 @@ async def test_a_lost_connection_repeats_the_unanswered_tick_with_its_number(tmp
     assert broker.hellos[0] == broker.hellos[1]
 
 
+async def test_a_connection_that_ends_in_two_ways_at_once_is_one_loss(tmp_path: Path) -> None:
+    """A reset and a GOAWAY that arrive together interrupt the waiting tick once, and it is sent again."""
+
+    async def end_on_second_tick(call: Call) -> None:
+        await call.welcome()
+        first = await call.tick()
+        assert first is not None
+        await call.answer(first)
+        await call.tick()
+        call.end_in_two_ways()
+
+    broker = FakeBroker(end_on_second_tick, serve_all)
+    task = asyncio.current_task()
+    assert task is not None
+    async with broker.serve(tmp_path) as address, make_session(address) as session:
+        for t in range(3):
+            await tick(session, t)
+        assert task.cancelling() == 0
+    assert [received.sequence for received in broker.ticks] == [0, 1, 1, 2]
+
+
 async def test_a_stream_that_ends_between_ticks_is_opened_again(tmp_path: Path) -> None:
     """The server may end the stream while the environments step; the next tick notices and reconnects."""
     gone = asyncio.Event()
@@ -279,6 +300,50 @@ async def test_an_absent_broker_is_given_up(tmp_path: Path) -> None:
     """Where nobody listens, the client tries again until its patience ends, and names the address."""
     with pytest.raises(PeerLost, match=r"gave up after 0.1 s: .*nobody\.sock"):
         await make_session(f"unix:{tmp_path / 'nobody.sock'}", peer_timeout_s=0.1).open()
+
+
+async def test_the_next_broker_takes_over_from_one_that_is_gone(tmp_path: Path) -> None:
+    """Of several addresses they are tried in turn; the session goes on, with its unanswered tick, where one answers."""
+
+    async def leave_on_second_tick(call: Call) -> None:
+        await call.welcome()
+        first = await call.tick()
+        assert first is not None
+        await call.answer(first)
+        await call.tick()
+        call.drop()
+
+    first, second = FakeBroker(leave_on_second_tick), FakeBroker(serve_all)
+    nobody = f"unix:{tmp_path / 'nobody.sock'}"
+    async with (
+        first.serve(tmp_path, "first") as one,
+        second.serve(tmp_path, "second") as other,
+        make_session(f"{nobody},{one}, {other}") as session,
+    ):
+        for t in range(3):
+            await tick(session, t)
+    assert [received.sequence for received in first.ticks] == [0, 1]
+    assert [received.sequence for received in second.ticks] == [1, 2]
+    assert first.hellos == second.hellos
+
+
+async def test_a_broker_without_a_learner_is_left_for_another(tmp_path: Path) -> None:
+    """Where there is another broker, one whose learner has been away for 10 s counts as gone, and not before."""
+    over = asyncio.Event()
+
+    async def lose_the_learner(call: Call) -> None:
+        await call.welcome()
+        await call.tick()
+        for waited_s in (1.0, 9.9, 10.0):
+            await call.waiting("learner is not there: connection refused", waited_s)
+        await over.wait()
+
+    first, second = FakeBroker(lose_the_learner), FakeBroker(serve_all)
+    async with first.serve(tmp_path, "first") as one, second.serve(tmp_path, "second") as other:
+        async with make_session(f"{one},{other}") as session:
+            await tick(session, 0)
+        over.set()
+    assert [received.sequence for received in second.ticks] == [0]
 
 
 async def test_a_full_learner_is_tried_again(tmp_path: Path) -> None:

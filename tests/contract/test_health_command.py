@@ -23,6 +23,17 @@ async def health(*arguments: str) -> tuple[int, str]:
     return process.returncode, told.decode().strip()
 
 
+async def until_healthy(serving: asyncio.Task[int], *arguments: str) -> None:
+    """Probes until one succeeds; a failure tells what the last one said."""
+    answer: tuple[int, str] | None = None
+    try:
+        async with asyncio.timeout(100):
+            while (answer := await health(*arguments))[0] != 0:
+                assert not serving.done()
+    except TimeoutError:
+        pytest.fail(f"the last probe: {answer}")
+
+
 async def test_the_probe_tells_a_server_from_one_that_cannot_serve_yet(tmp_path: Path) -> None:
     """A broker is alive without a learner, but its Inference service serves only with one; nobody is not healthy."""
     broker, learner = f"unix:{tmp_path / 'broker'}", f"unix:{tmp_path / 'learner'}"
@@ -30,18 +41,16 @@ async def test_the_probe_tells_a_server_from_one_that_cannot_serve_yet(tmp_path:
     stop = asyncio.Event()
     config = load_settings(None, {"broker.listen": broker, "broker.learner": learner}).broker
     serving = asyncio.create_task(serve(config, stop))
-    async with asyncio.timeout(100):
-        while await health(broker) != (0, ""):
-            assert not serving.done()
-        assert await health(broker, *inference) == (1, f"error: {broker}: expected SERVING, got NOT_SERVING")
-        async with learner_at(learner, FakeLearner()):
-            while await health(broker, *inference) != (0, ""):
-                assert not serving.done()
-        stop.set()
-        assert await serving == 0
+    await until_healthy(serving, broker)
+    code, told = await health(broker, *inference)
+    assert (code, told.splitlines()[-1]) == (1, f"error: {broker}: expected SERVING, got NOT_SERVING")
+    async with learner_at(learner, FakeLearner()):
+        await until_healthy(serving, broker, *inference)
+    stop.set()
+    assert await serving == 0
     code, told = await health(broker)
     assert code == 1
-    assert told.startswith(f"error: {broker}: ")
+    assert told.splitlines()[-1].startswith(f"error: {broker}: ")
 
 
 @pytest.mark.parametrize("address", ["nowhere", "unix:"])

@@ -231,6 +231,25 @@ async def test_a_vanished_broker_gives_its_slots_back(tmp_path: Path) -> None:
                     await asyncio.sleep(0.01)
 
 
+async def test_a_broker_that_sends_no_requests_is_told_so(tmp_path: Path) -> None:
+    """Bytes that are none, and too many in one message, end its stream with a sentence; others are served."""
+    async with running(tmp_path / "run") as up:
+        link = Link(up.stub)
+        await link.open()
+        for message, words in (
+            (b"\xff\xff\xff", "expected a protobuf message"),
+            (b"\x12\x00" * 70_000, "65536 fields"),
+        ):
+            raw = up.channel.stream_stream("/seedrl_proto.v1.Learner/Infer")(timeout=DEADLINE_S)
+            await raw.read()
+            await raw.write(message)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await raw.read()
+            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert words in (refused.value.details() or "")
+        assert (await link.tick(codec.FIRST)).HasField("replies")
+
+
 async def test_health_says_serving(tmp_path: Path) -> None:
     """grpc.health.v1 answers for the server and for the Learner service."""
     async with running(tmp_path / "run") as up:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
 from held_memory import regions_of
-from local_runs import call, kill, last_json, service_pids, started, status, until
+from local_runs import PATIENCE_S, call, kill, last_json, service_pids, started, status, until
 
 pytestmark = pytest.mark.integration
 
@@ -73,16 +76,35 @@ def test_nothing_outlives_a_killed_launcher(tmp_path):
     assert list(run_dir.glob("checkpoints/*/state.json"))
 
 
-def test_a_lost_learner_ends_the_run(tmp_path):
-    """After kill -9 of the learner the run ends non-zero, says so, and stops the others."""
+def log(run_dir: Path, service: str) -> list[dict[str, Any]]:
+    """The lines of a service's log, of all its starts."""
+    lines = (run_dir / "logs" / f"{service}.log").read_text().splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+@pytest.mark.parametrize("module", ["seedrl_learner", "seedrl_broker"])
+def test_a_killed_learner_or_broker_comes_back(tmp_path, module):
+    """After kill -9 the run goes on to its end: a learner from its checkpoint, and the actors as they are."""
     run_dir = tmp_path / "run"
-    with started(run_dir) as launcher:
-        until(lambda: status(run_dir).get("env_steps"), "a first step")
-        kill(service_pids(run_dir, "seedrl_learner")[0])
-        _, errors = launcher.communicate(timeout=60)
-    assert launcher.returncode == 1
-    assert "learner was ended by SIGKILL" in errors
+    often = ("--set", "learner.checkpoint_every_s=0.2")
+    with started(run_dir, "--env-steps", "20000", "--envs-per-actor", "8", *often) as launcher:
+        until(lambda: list(run_dir.glob("checkpoints/step-*")), "a checkpoint")
+        actors = service_pids(run_dir, "seedrl_actor")
+        (victim,) = service_pids(run_dir, module)
+        kill(victim)
+        until(lambda: set(service_pids(run_dir, module)) - {victim}, "a new process")
+        assert service_pids(run_dir, "seedrl_actor") == actors
+        output, errors = launcher.communicate(timeout=PATIENCE_S)
+    assert launcher.returncode == 0, errors
+    assert f"{module.removeprefix('seedrl_')} was ended by SIGKILL" in errors
+    assert last_json(output)["env_steps"] >= 20_000
     assert service_pids(run_dir) == []
+    restored = [line["env_steps"] for line in log(run_dir, "learner") if line["event"] == "checkpoint_restored"]
+    assert len(restored) == (module == "seedrl_learner")
+    for index in range(2):
+        told = [line["event"] for line in log(run_dir, f"actor-{index}")]
+        assert told.count("run_finished") == 1
+        assert "environment_restarts" not in told
 
 
 def test_an_unknown_environment_ends_the_run_at_once(tmp_path):

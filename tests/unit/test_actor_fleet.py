@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from seedrl_core.errors import ServiceFailed
-from seedrl_launcher.actor_fleet import ActorFleet, RestartBudget
+from seedrl_launcher.actor_fleet import ActorFleet
+from seedrl_launcher.kept_process import KeptProcess, RestartBudget
 from seedrl_launcher.processes import Process
 
 SLEEPS = "import time; time.sleep(60)"
@@ -30,7 +31,8 @@ def actor(tmp_path: Path, code: str, index: int = 0) -> Process:
 def fleet(actors: list[Process], *, begun: bool = True, limit: int = 3) -> tuple[ActorFleet, list[str]]:
     """A fleet that restarts at once, and what it tells."""
     told: list[str] = []
-    return ActorFleet(actors, lambda: begun, told.append, lambda: QuickBudget(limit=limit)), told
+    kept = [KeptProcess(actor, lambda: begun, told.append, QuickBudget(limit=limit)) for actor in actors]
+    return ActorFleet(kept, told.append), told
 
 
 def fails_times(path: Path, times: int) -> str:
@@ -64,7 +66,7 @@ async def test_the_rest_goes_on_when_one_actor_is_given_up(tmp_path):
         while len(told) < 2:
             await asyncio.sleep(0.02)
     first_error = broken.log_file.read_text().splitlines()[0].removeprefix("error: ")
-    assert told[-1].startswith("actor-0 is given up")
+    assert told[-1].startswith("actor-0 is given up: it failed 2 times")
     assert told[-1].endswith(first_error)
     assert actors.alive == 1
     assert not running.done()
@@ -117,7 +119,7 @@ async def test_stopping_ends_a_pause_before_a_restart(tmp_path):
     """An actor that waits for its restart is not started any more."""
     told: list[str] = []
     process = actor(tmp_path, "raise SystemExit(1)")
-    actors = ActorFleet([process], lambda: True, told.append, RestartBudget)
+    actors = ActorFleet([KeptProcess(process, lambda: True, told.append, RestartBudget())], told.append)
     running = asyncio.create_task(actors.run())
     async with asyncio.timeout(20):
         while not told:

@@ -11,6 +11,7 @@ import pytest
 
 from seedrl_actor import environments
 from seedrl_actor.atari_vector import AtariVector
+from seedrl_actor.isolated_vector import IsolatedVector
 from seedrl_core.codec import FIRST, LAST, RESTARTED, TERMINATED, TRUNCATED, Episode
 from seedrl_core.config import ActorConfig, AtariConfig
 from seedrl_core.errors import ConfigError
@@ -202,3 +203,26 @@ def test_settings_of_the_emulator_have_their_own_place() -> None:
     """A keyword that actor.atari replaces is refused, with a pointer to it."""
     with pytest.raises(ConfigError, match=r"actor\.env_kwargs\.frameskip: .*actor\.atari"):
         make(env_kwargs={"frameskip": 2})
+
+
+def test_one_game_cannot_be_built_anew_by_itself() -> None:
+    """Games share an emulator library, so that recycling needs processes, which the error names."""
+    with pytest.raises(ConfigError, match=r"actor\.env_recycle_episodes: .*actor\.envs_per_process"):
+        environments.make(ActorConfig(env_id="ALE/Pong-v5", env_recycle_episodes=5), 0, 2, 1)
+
+
+def test_games_in_processes_are_the_same_games() -> None:
+    """Frames and rewards of the first steps are those of games that are not apart."""
+    config = ActorConfig(env_id="ALE/Pong-v5", seed=3)
+    here = environments.make(config, 0, 2, 1)
+    apart = environments.make(config.model_copy(update={"envs_per_process": 1}), 0, 2, 1)
+    assert isinstance(apart, IsolatedVector)
+    assert apart.spec == here.spec
+    rng = np.random.default_rng(1)
+    for t in range(30):
+        action = random_actions(here, rng)
+        one, other = (here.reset(), apart.reset()) if t == 0 else (here.step(action), apart.step(action))
+        np.testing.assert_array_equal(one.observation, other.observation)
+        np.testing.assert_array_equal(one.reward, other.reward)
+    here.close()
+    apart.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +10,10 @@ import tensorflow as tf
 
 from seedrl_core.codec import FIRST, TickArrays
 from seedrl_core.config import load_settings
-from seedrl_core.errors import CheckpointError, ConfigError
+from seedrl_core.errors import CheckpointDamaged, CheckpointError, ConfigError
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
 from seedrl_learner import checkpoints as checkpoints_module
+from seedrl_learner import manifest
 from seedrl_learner.run import Run
 
 SPEC = EnvironmentSpec(
@@ -160,6 +160,16 @@ def test_a_run_that_has_checkpoints_is_not_started_over(tmp_path: Path) -> None:
     assert make_run(tmp_path / "other", checkpoint=str(path)).last_checkpoint == path
 
 
+def test_a_restarted_run_goes_on_from_its_own_checkpoints(tmp_path: Path) -> None:
+    """With resume_or_start a run begins at the checkpoint that is named, and later goes on from what it has saved."""
+    (first, other), began = two_checkpoints(tmp_path / "other"), {"resume_or_start": True}
+    run = make_run(tmp_path / "run", **began, checkpoint=str(first))
+    assert run.last_checkpoint == first
+    run.progress.env_steps = 7
+    saved = run.save_checkpoint()
+    assert make_run(tmp_path / "run", **began, checkpoint=str(other)).last_checkpoint == saved
+
+
 def test_another_network_does_not_load(tmp_path: Path) -> None:
     """A checkpoint of other layers is refused, not loaded in part."""
     run = make_run(tmp_path)
@@ -171,15 +181,129 @@ def test_another_network_does_not_load(tmp_path: Path) -> None:
         make_run(tmp_path, resume=True, **{"network.mlp_sizes": [5]})
 
 
-def test_a_damaged_state_file_is_an_error_with_its_path(tmp_path: Path) -> None:
-    """Truncated or foreign JSON does not raise a traceback of its own kind."""
-    run = make_run(tmp_path)
+def damage(path: Path, name: str, how: str) -> None:
+    """Does to a file what a broken disk or an unfinished copy does."""
+    file = path / name
+    content = bytearray(file.read_bytes())
+    if how == "gone":
+        file.unlink()
+        return
+    if how == "shorter":
+        del content[len(content) // 2 :]
+    else:
+        content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def two_checkpoints(run_dir: Path) -> tuple[Path, Path]:
+    """Of steps 1 and 2."""
+    run = make_run(run_dir)
+    run.build(SPEC)
+    run.progress.env_steps = 1
+    before = run.save_checkpoint()
+    disturb(run)
+    run.progress.env_steps = 2
+    return before, run.save_checkpoint()
+
+
+FILES = ("state.json", "variables.index", "variables.data-00000-of-00001", "manifest.json")
+
+
+@pytest.mark.parametrize("how", ["gone", "shorter", "one bit"])
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_newest_checkpoint_is_passed_over(
+    tmp_path: Path, name: str, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run goes on from the one before, with a warning that names both; asked for by path it is an error."""
+    before, newest = two_checkpoints(tmp_path)
+    damage(newest, name, how)
+    with pytest.raises(CheckpointDamaged, match=newest.name):
+        make_run(tmp_path / "other", checkpoint=str(newest))
+    served = make_run(tmp_path, mode="serve")
+    assert (served.last_checkpoint, served.progress.env_steps) == (before, 1)
+    assert newest.exists(), "an evaluation leaves the run as it is"
+    capsys.readouterr()
+    resumed = make_run(tmp_path, resume=True)
+    assert (resumed.last_checkpoint, resumed.progress.env_steps) == (before, 1)
+    (warning,) = [line for line in capsys.readouterr().out.splitlines() if "checkpoint_damaged" in line]
+    assert str(newest) in warning and f"instead={before}" in warning
+
+
+def test_what_is_saved_after_a_fall_back_is_the_newest(tmp_path: Path) -> None:
+    """Damaged files of a later step neither stand in for a new checkpoint nor crowd it out."""
+    _, damaged = two_checkpoints(tmp_path)
+    damage(damaged, "variables.index", "gone")
+    resumed = make_run(tmp_path, resume=True, keep_checkpoints=1)
+    assert make_run(tmp_path, resume=True).progress.env_steps == 1, "nothing has been saved yet"
+    resumed.progress.env_steps = 2
+    saved = resumed.save_checkpoint()
+    assert saved == damaged
+    assert make_run(tmp_path, resume=True).last_checkpoint == saved
+    kept = {path.name for path in (tmp_path / "checkpoints").iterdir()}
+    assert kept == {saved.name, f"damaged-{saved.name}"}
+
+
+@pytest.mark.parametrize("asked_for", [{"resume": True}, {"resume_or_start": True}, {"mode": "serve"}])
+def test_no_whole_checkpoint_is_an_error_every_time(tmp_path: Path, asked_for: dict[str, object]) -> None:
+    """However often it is tried: one sentence with the newest one's damage, and everything stays where it is."""
+    for path in two_checkpoints(tmp_path):
+        damage(path, "state.json", "shorter")
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match="none of the 2 checkpoints .* is whole; the newest: .*000002.*bytes"):
+            make_run(tmp_path, **asked_for)
+    assert len(list((tmp_path / "checkpoints").glob("step-*"))) == 2
+
+
+def test_a_saved_replay_is_part_of_what_is_checked(tmp_path: Path) -> None:
+    """One bit of an unroll in it is damage like any other."""
+    overrides = {"agent": "r2d2", "replay.save": True, "replay.capacity_unrolls": 8, "replay.min_unrolls": 1}
+    run = make_run(tmp_path, **overrides, batch_unrolls=1)
     run.build(SPEC)
     path = run.save_checkpoint()
-    for content in ("", "{}", '{"format_version": 99}'):
-        (path / "state.json").write_text(content)
-        with pytest.raises(CheckpointError, match=str(path)):
+    damage(path, "replay/index.msgpack", "one bit")
+    with pytest.raises(CheckpointError, match="index.msgpack: expected SHA-256"):
+        make_run(tmp_path, **overrides, batch_unrolls=1, resume=True)
+
+
+def test_a_checkpoint_of_the_version_before_loads_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Format 1 had no manifest: nothing can be compared, which is said; damage that shows by itself is an error."""
+    _, newest = two_checkpoints(tmp_path)
+    (newest / "manifest.json").unlink()
+    state = (newest / "state.json").read_text()
+    (newest / "state.json").write_text(state.replace('"format_version": 2', '"format_version": 1'))
+    assert make_run(tmp_path, resume=True).progress.env_steps == 2
+    assert "checkpoint_without_sums" in capsys.readouterr().out
+    (newest / "state.json").write_text("")
+    assert make_run(tmp_path, resume=True).progress.env_steps == 1
+
+
+def test_a_checkpoint_of_a_later_version_is_an_error_with_its_path(tmp_path: Path) -> None:
+    """Whole, but not to be read here: no earlier checkpoint takes its place without a word."""
+    _, newest = two_checkpoints(tmp_path)
+    state = (newest / "state.json").read_text()
+    for content in (state.replace('"format_version": 2', '"format_version": 99'), "{}"):
+        (newest / "manifest.json").unlink()
+        (newest / "state.json").write_text(content)
+        manifest.write(newest)
+        with pytest.raises(CheckpointError, match=str(newest)) as raised:
             make_run(tmp_path, resume=True)
-    shutil.rmtree(path)
-    with pytest.raises(CheckpointError, match="nothing to start from"):
-        make_run(tmp_path, resume=True)
+        assert not isinstance(raised.value, CheckpointDamaged)
+
+
+def test_training_goes_on_while_a_checkpoint_is_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates wait for the files to be written, and not for what is done with them afterwards."""
+    run = make_run(tmp_path)
+    run.build(SPEC)
+    assert run.machinery is not None
+    between_updates = run.machinery.trainer.between_updates
+    held: list[bool] = []
+    write_state = checkpoints_module._state_to_json
+    monkeypatch.setattr(
+        checkpoints_module, "_state_to_json", lambda *args: held.append(between_updates.locked()) or write_state(*args)
+    )
+    write_manifest = manifest.write
+    monkeypatch.setattr(manifest, "write", lambda path: held.append(between_updates.locked()) or write_manifest(path))
+    run.save_checkpoint()
+    assert held == [True, False]

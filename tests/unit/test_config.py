@@ -110,3 +110,11 @@ def test_a_bad_address_is_refused(text: str) -> None:
     """The error shows both accepted forms, or the length limit."""
     with pytest.raises(ConfigError, match="expected (host:port or )?unix:PATH"):
         Address.parse(text)
+
+
+def test_an_actor_takes_several_brokers() -> None:
+    """Addresses with commas between them, and an error that shows the one that is none."""
+    overrides = {"actor.broker": "one:1, unix:///two.sock"}
+    assert load_settings(None, overrides).actor.broker == "one:1,unix:/two.sock"
+    with pytest.raises(ConfigError, match=r"actor\.broker: address: expected host:port or unix:PATH, got 'two'"):
+        load_settings(None, {"actor.broker": "one:1,two"})

@@ -110,7 +110,7 @@ def test_only_what_the_network_reads_is_asked_for(tmp_path: Path) -> None:
 
 def test_nothing_to_export_and_nothing_overwritten(tmp_path: Path) -> None:
     """A run without a checkpoint and a directory that exists are refused by name."""
-    with pytest.raises(CheckpointError, match="nothing to export"):
+    with pytest.raises(CheckpointError, match="no checkpoint in"):
         export(tmp_path / "run", tmp_path / "model")
     (tmp_path / "there").mkdir()
     with pytest.raises(ConfigError, match="there exists already"):

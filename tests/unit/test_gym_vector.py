@@ -42,7 +42,8 @@ def play(vector: GymVector, steps: int) -> list[Step]:
 
 
 def _copy(step: Step) -> Step:
-    return Step(tuple(leaf.copy() for leaf in step.observation), step.reward.copy(), step.flags.copy(), step.episodes)
+    leaves = tuple(leaf.copy() for leaf in step.observation)
+    return Step(leaves, step.reward.copy(), step.flags.copy(), step.episodes, step.restarts)
 
 
 @pytest.mark.parametrize(("truncates", "ending"), [(False, TERMINATED), (True, TRUNCATED)])
@@ -96,6 +97,7 @@ def test_an_environment_that_fails_is_replaced(how: str) -> None:
     assert [int(step.flags[0]) for step in steps] == [FIRST, 0, FIRST | RESTARTED, 0, 0, 0, TERMINATED]
     assert [int(step.observation[0][0, 0]) for step in steps] == [0, 1, 0, 1, 2, 3, 4]
     assert [int(step.flags[1]) for step in steps] == [FIRST, 0, 0, 0, TERMINATED, FIRST, 0]
+    assert [step.restarts for step in steps] == [0, 0, 1, 0, 0, 0, 0]
     assert steps[6].episodes == (Episode(0, 9.0, 4),)
 
 
@@ -117,6 +119,34 @@ def test_a_spent_budget_tells_the_first_error() -> None:
     vector = misbehaving("raise", fails=2, env_restarts=1)
     with pytest.raises(EnvironmentFailed, match=r"environment 0 .* failed 2 times, .* RuntimeError: simulator broke"):
         play(vector, 10)
+
+
+def test_an_environment_that_has_played_enough_is_built_anew() -> None:
+    """After env_recycle_episodes episodes it is closed; the next one has another seed, and all else is as before."""
+    vector = make(env_recycle_episodes=2)
+    before = list(vector._envs)
+    steps = play(vector, 20)
+    assert [int(step.flags[1]) for step in steps] == [*[FIRST, 0, 0, 0, TERMINATED] * 4, FIRST]
+    assert [len(step.episodes) for step in steps] == [*[0, 0, 0, 0, 2] * 4, 0]
+    seeds = [int(step.observation[0][1, 1]) for step in steps]
+    assert [len(set(seeds[begin:end])) for begin, end in ((0, 10), (10, 20), (0, 21))] == [1, 1, 3]
+    assert not set(map(id, before)) & set(map(id, vector._envs))
+
+
+def test_one_that_cannot_be_built_anew_is_replaced_like_one_that_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its slot is RESTARTED, and its next try has the budget of failures."""
+    vector = make(num_envs=1, env_recycle_episodes=1)
+    play(vector, 4)
+    making = vector._make
+
+    def fail_once() -> Any:
+        monkeypatch.setattr(vector, "_make", making)
+        raise ConfigError("no licence")
+
+    monkeypatch.setattr(vector, "_make", fail_once)
+    step = vector.step(actions(vector))
+    assert (int(step.flags[0]), step.restarts) == (FIRST | RESTARTED, 1)
+    assert int(vector.step(actions(vector)).flags[0]) == 0
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from held_memory import regions_of
 
 from seedrl_core import codec
 from seedrl_core.config import load_settings
-from seedrl_core.errors import Overloaded, PeerLost
+from seedrl_core.errors import BadRequest, Overloaded, PeerLost
 from seedrl_core.shared_memory import OwnRegion
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
 from seedrl_learner.batch_request import BatchRequest
@@ -395,3 +395,64 @@ async def test_a_closed_session_lets_go_of_the_memory(service: LearnerService) -
     assert region in regions_of()
     await service.disconnect(client.link)
     assert region not in regions_of()
+
+
+async def test_a_deterministic_run_takes_one_session_at_a_time(tmp_path: Path) -> None:
+    """A second one, greedy or not, is refused in one sentence; the same client may come back, and another after it."""
+    service = LearnerService(make_run(tmp_path / "run", deterministic=True))
+    one, other = Client(service, Link("a"), 1), Client(service, Link("b"), 2)
+    assert (await one.open()).HasField("welcome")
+    for role in (inference.ROLE_TRAIN, inference.ROLE_EVAL):
+        refusal = (await other.open(role=role)).error
+        assert refusal.code == BadRequest.status
+        assert "expected one actor with actor.sessions=1, got a second session" in refusal.message
+    again = Client(service, Link("c"), 1)
+    assert (await again.open()).HasField("welcome")
+    await service.disconnect(again.link)
+    assert (await other.open()).HasField("welcome")
+    service.stop_waiting()
+    service.close()
+
+
+async def test_what_could_never_be_sent_is_refused_before_a_network_is_built(tmp_path: Path) -> None:
+    """An observation of more bytes than a message may have, for that many environments; the next session is welcome."""
+    service = LearnerService(make_run(tmp_path / "run", max_message_bytes=1000))
+    client = Client(service, Link("test"), 1)
+    large = replace(SPEC, observation=(replace(SPEC.observation[0], shape=(126,)),))
+    reply = await client.open(spec=large)
+    assert (reply.error.code, service.run.machinery) == (3, None)
+    assert "at most 1000 bytes (max_message_bytes), got 1008 for 2 environments" in reply.error.message
+    assert (await client.open()).HasField("welcome")
+    service.close()
+
+
+async def test_a_spec_that_breaks_the_building_does_not_break_the_learner(
+    service: LearnerService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session is refused with what went wrong, and the next one is served."""
+
+    def overflow(*_: object) -> None:
+        raise OverflowError("cannot convert float infinity to integer")
+
+    client = Client(service, Link("test"), 1)
+    with monkeypatch.context() as patch:
+        patch.setattr("seedrl_learner.run.make_agent", overflow)
+        reply = await client.open()
+    assert (reply.error.code, reply.error.message) == (
+        3,
+        "no network can be built for Counter-v0: cannot convert float infinity to integer",
+    )
+    assert (await client.open()).HasField("welcome")
+
+
+async def test_names_of_episode_numbers_are_limited(service: LearnerService) -> None:
+    """Each becomes a metric for good: 256 of a run, whoever sends how many; those that are known still count."""
+    client = Client(service, Link("test"), 1)
+    await client.open()
+    for begin in range(0, 400, 100):
+        info = {f"number {i}": 1.0 for i in (0, *range(begin, begin + 100))}
+        tick = replace(client.make_arrays(codec.FIRST), episodes=(codec.Episode(0, 1.0, 2, info),))
+        assert actions_of(await client.ask(tick=b"".join(codec.encode_tick(tick))))
+    weights = service.run.metrics.totals().weights
+    names = [name for name in weights if name.startswith("episode/info/")]
+    assert (len(names), weights["episode/info/number 0"]) == (256, 4)

@@ -10,7 +10,8 @@ import pytest
 
 from seedrl_core.config import load_settings
 from seedrl_core.errors import ServiceFailed
-from seedrl_launcher.actor_fleet import ActorFleet, RestartBudget
+from seedrl_launcher.actor_fleet import ActorFleet
+from seedrl_launcher.kept_process import KeptProcess, RestartBudget
 from seedrl_launcher.processes import Process
 from seedrl_launcher.services import Addresses, LocalServices, actor_process
 
@@ -35,16 +36,23 @@ def events(tmp_path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def after_all_up(tmp_path: Path, last: str) -> str:
-    """Code that does `last` once all services are up."""
-    return f"while open({str(tmp_path / 'events')!r}).read().count('up') < 3: time.sleep(0.01)\n{last}"
+def after_all_up(tmp_path: Path, last: str, num_up: int = 3) -> str:
+    """Code that does `last` once all services are up, or have been started so often."""
+    return f"while open({str(tmp_path / 'events')!r}).read().count('up') < {num_up}: time.sleep(0.01)\n{last}"
 
 
-def local(tmp_path: Path, learner: str = WAITS, broker: str = WAITS, actor: str = WAITS) -> LocalServices:
-    """Three services that do what is given once they are up."""
-    fleet = ActorFleet([service(tmp_path, "actor", actor)], lambda: True, print, lambda: RestartBudget(limit=0))
+def local(
+    tmp_path: Path, limit: int = 0, learner: str = WAITS, broker: str = WAITS, actor: str = WAITS, other: str = ""
+) -> LocalServices:
+    """Services that do what is given once they are up; each may be started again `limit` times."""
+
+    def kept(name: str, last: str, may_end: bool = True) -> KeptProcess:
+        budget = RestartBudget(limit)
+        return KeptProcess(service(tmp_path, name, last), lambda: True, print, budget, may_end=may_end)
+
+    actors = [kept("actor", actor), *([kept("other", other)] if other else [])]
     return LocalServices(
-        service(tmp_path, "learner", learner), service(tmp_path, "broker", broker), fleet, learner_grace_s=20.0
+        kept("learner", learner), kept("broker", broker, False), ActorFleet(actors, print), learner_grace_s=20.0
     )
 
 
@@ -81,6 +89,39 @@ async def test_a_service_that_fails_ends_the_run(tmp_path, who):
         await local(tmp_path, **{who: after_all_up(tmp_path, "sys.exit('error: disk on fire')")}).run(asyncio.Event())
     ended = {line.split()[0] for line in events(tmp_path) if line.endswith("ended")}
     assert ended == {"learner", "broker", "actor"} - {who}
+
+
+@pytest.mark.parametrize("who", ["learner", "broker", "actor"])
+async def test_a_service_that_is_killed_is_started_again(tmp_path, who):
+    """The run goes on with the same other services and ends with success."""
+    dies_first = f"import os\nif open({str(tmp_path / 'events')!r}).read().count({who + ' up'!r}) == 1: "
+    victim = {who: after_all_up(tmp_path, f"{dies_first}os.kill(os.getpid(), 9)\n{WAITS}")}
+    if who == "learner":
+        victim[who] = victim[who].replace(WAITS, "sys.exit(0)")
+        ends = {}
+    else:
+        ends = {"learner": after_all_up(tmp_path, "sys.exit(0)", num_up=4)}
+    assert await local(tmp_path, limit=1, **victim, **ends).run(asyncio.Event()) is True
+    up = [line.split()[0] for line in events(tmp_path) if line.endswith("up")]
+    assert sorted(up) == sorted(["learner", "broker", "actor", who])
+
+
+async def test_a_broker_that_ends_by_itself_is_started_again(tmp_path):
+    """Exit code 0 is the end of a run where it is the learner's, and a failure where it is the broker's."""
+    ends = after_all_up(tmp_path, "sys.exit(0)")
+    with pytest.raises(ServiceFailed, match="broker is given up: it failed 2 times. Its first failure: .* exit code 0"):
+        await local(tmp_path, limit=1, broker=ends).run(asyncio.Event())
+
+
+async def test_a_run_that_went_on_without_an_actor_does_not_end_with_success(tmp_path):
+    """An actor's spent budget stops nothing else; its first failure is the run's once the learner is done."""
+    breaks = after_all_up(tmp_path, "sys.exit('error: no display')", num_up=4)
+    ends = after_all_up(tmp_path, "sys.exit(0)", num_up=5)
+    services = local(tmp_path, limit=1, learner=ends, actor=breaks, other=WAITS)
+    with pytest.raises(ServiceFailed, match="actor is given up: it failed 2 times.*no display") as failure:
+        await services.run(asyncio.Event())
+    assert failure.value.exit_code == 1
+    assert {line.split()[0] for line in events(tmp_path) if line.endswith("ended")} == {"other", "broker"}
 
 
 async def test_a_learner_that_cannot_save_fails_the_stop(tmp_path):

@@ -46,3 +46,14 @@ def test_warnings_of_libraries_have_the_same_form() -> None:
     assert line.pop("timestamp")
     assert "ZeroDivisionError" in line.pop("exception")
     assert line == {"event": "went wrong", "level": "error", "module": "some.library", "service": "broker"}
+
+
+def test_logs_that_cannot_be_written_end_no_process() -> None:
+    """On a full disk lines are dropped, those of libraries too; the process goes on, and its exit code is its own."""
+    program = (
+        "import logging, sys\nfrom seedrl_core import logs\nlogs.configure('broker')\n"
+        "logs.get('link').error('lost')\nlogging.getLogger('some.library').error('lost')\nprint('alive')\nsys.exit(3)"
+    )
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=full, timeout=60)
+    assert (done.stdout, done.returncode) == (b"alive\n", 3)

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from seedrl_core.config import LearnerConfig
+from seedrl_core.spec import EnvironmentSpec, TensorSpec
 from seedrl_learner.reporter import Reporter
 from seedrl_learner.run import Run
+
+SPEC = EnvironmentSpec(
+    "Counter-v0",
+    (TensorSpec("observation", np.dtype(np.float32), (2,)),),
+    (TensorSpec("action", np.dtype(np.int64), (), (0.0,), (1.0,)),),
+)
 
 
 @pytest.fixture
@@ -49,3 +61,44 @@ def test_the_start_does_not_count(run: Run) -> None:
 def test_a_run_without_a_step_has_none(run: Run) -> None:
     """Zero, not an error."""
     assert speed_in_summary(Reporter(run), run) == 0.0
+
+
+@pytest.fixture(autouse=True)
+def _no_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tests print goes into a file, too, which the limit below would hold for."""
+    monkeypatch.setattr("seedrl_learner.reporter._log.error", lambda *_, **__: None)
+
+
+@contextmanager
+def room_in(file: Path, num_bytes: int) -> Iterator[None]:
+    """Files may be no larger than this file and `num_bytes` more, as on a disk that is nearly full."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + num_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_full_disk_spoils_nothing_that_is_written_later(run: Run) -> None:
+    """Records that do not fit are left out whole; those before and after are there, in TensorBoard too."""
+    run.build(SPEC)
+    reporter = Reporter(run)
+    metrics = run.config.run_dir / "metrics.jsonl"
+
+    def report(env_steps: int) -> None:
+        run.progress.env_steps = env_steps
+        run.metrics.observe("loss/total", 1.0)
+        reporter.report(num_envs=1)
+
+    report(1)
+    (events,) = (run.config.run_dir / "tensorboard").iterdir()
+    for env_steps, file in ((2, events), (3, metrics)):
+        with room_in(file, 20):
+            report(env_steps)
+            reporter.write_summary()
+    report(4)
+    steps = [json.loads(line)["env_steps"] for line in metrics.read_text().splitlines()]
+    assert steps == [1, 2, 4]
+    accumulator = EventAccumulator(str(events.parent)).Reload()
+    assert [event.step for event in accumulator.Tensors("loss/total")] == [1, 4]

@@ -10,7 +10,15 @@ import pytest
 from seedrl_core.access import NO_CREDENTIALS
 from seedrl_core.config import Settings, write_settings
 from seedrl_core.errors import ConfigError
-from seedrl_launcher.run_settings import chosen_run_dir, eval_settings, train_settings, with_run_dir
+from seedrl_launcher import run_settings
+from seedrl_launcher.run_settings import (
+    chosen_run_dir,
+    default_num_actors,
+    eval_settings,
+    has_accelerator,
+    train_settings,
+    with_run_dir,
+)
 
 
 def resolve(**changes: Any) -> Settings:
@@ -35,13 +43,40 @@ def test_flags_go_to_the_settings_they_stand_for():
     assert (settings.learner.total_env_steps, settings.learner.seed, settings.learner.unroll_length) == (1000, 7, 5)
 
 
+def test_batches_are_whole_where_the_network_shares_the_cores(tmp_path, monkeypatch):
+    """Without an accelerator one batch at a time, waited for, unless file, environment or flag says otherwise."""
+    file = tmp_path / "config.toml"
+    file.write_text("[broker]\nmax_delay_ms = 5.0\n")
+
+    def batching(**changes: Any) -> tuple[int, float]:
+        settings = resolve(**changes)
+        return settings.learner.inference_credits, settings.broker.max_delay_ms
+
+    monkeypatch.setattr(run_settings, "has_accelerator", lambda: True)
+    assert batching() == (2, 5.0)
+    monkeypatch.setattr(run_settings, "has_accelerator", lambda: False)
+    assert batching() == (1, 20.0)
+    assert batching(assignments=["learner.inference_credits=2"], file=file) == (2, 5.0)
+    monkeypatch.setenv("SEEDRL_LEARNER__INFERENCE_CREDITS", "3")
+    assert batching() == (3, 20.0)
+
+
+def test_an_accelerator_is_known_by_its_device(tmp_path):
+    """A GPU has a device file; the control device of a driver alone is none."""
+    (tmp_path / "nvidiactl").touch()
+    assert not has_accelerator(tmp_path)
+    (tmp_path / "nvidia0").touch()
+    assert has_accelerator(tmp_path)
+
+
 def test_a_resumed_run_goes_on_from_its_own_checkpoints(tmp_path):
-    """The checkpoint that a run started from is not where it resumes; one named again is left to the learner."""
+    """The checkpoint that a run started from is not where it resumes; one named again is an error."""
     file = tmp_path / "c.toml"
     write_settings(resolve(assignments=["learner.checkpoint=other/step-1"]), file)
     assert resolve(file=file).learner.checkpoint == Path("other/step-1")
     assert resolve(file=file, resume=True).learner.checkpoint is None
-    assert resolve(file=file, resume=True, assignments=["learner.checkpoint=x"]).learner.checkpoint == Path("x")
+    with pytest.raises(ConfigError, match="expected none with --resume, got x"):
+        resolve(file=file, resume=True, assignments=["learner.checkpoint=x"])
 
 
 def test_a_missing_flag_leaves_what_the_file_says(tmp_path):
@@ -51,6 +86,23 @@ def test_a_missing_flag_leaves_what_the_file_says(tmp_path):
     settings = resolve(file=file, envs_per_actor=6)
     assert (settings.learner.total_env_steps, settings.actor.num_envs) == (500, 6)
     assert (settings.learner.resume, settings.learner.mode) == (False, "train")
+
+
+def test_a_deterministic_run_has_one_actor_with_one_session(tmp_path):
+    """The flag decides both; whoever asks for more is told, also where only the setting is given."""
+    settings = resolve(num_actors=None, deterministic=True)
+    assert (settings.learner.deterministic, settings.actor.sessions) == (True, 1)
+    assert default_num_actors(settings) == 1
+    file = tmp_path / "c.toml"
+    write_settings(settings, file)
+    assert resolve(num_actors=None, file=file) == settings
+    more = r"learner\.deterministic: expected one actor with actor\.sessions=1, got "
+    with pytest.raises(ConfigError, match=more + r"2 with actor\.sessions=1"):
+        resolve(num_actors=2, deterministic=True)
+    with pytest.raises(ConfigError, match=more + r"1 with actor\.sessions=3"):
+        resolve(num_actors=1, deterministic=True, assignments=["actor.sessions=3"])
+    with pytest.raises(ConfigError, match=more + r"1 with actor\.sessions=2"):
+        resolve(num_actors=None, assignments=["learner.deterministic=true"])
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 import rollouts
 import tensorflow as tf
 
@@ -114,3 +115,27 @@ def test_new_priorities_of_every_batch_go_back_to_the_data() -> None:
     np.testing.assert_allclose(data.priorities[0], expected, rtol=1e-4)
     assert (data.priorities[-1] != data.priorities[0]).all()
     assert all(priority.shape == (2,) and priority.dtype == np.float32 for priority in data.priorities)
+
+
+class Waiting(Repeated):
+    """Some whole batches, and then no more."""
+
+    def __init__(self, unrolls: UnrollBatch, count: int) -> None:
+        super().__init__(unrolls, lambda: None)
+        self._left = count
+
+    def next(self, timeout_s: float) -> TrainingBatch | None:  # type: ignore[override]
+        self._left -= 1
+        return self.batch if self._left >= 0 else None
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_complete_run_ends_with_the_batches_that_wait(paused: bool) -> None:
+    """What was collected by the last env step is trained on, unless training is paused; then the run is over."""
+    config, agent, unrolls = make_agent_and_unrolls()
+    optimization = Optimization(config.optimizer, agent.network.trainable_variables)
+    progress = Progress(env_steps=10)
+    trainer = Trainer(agent, optimization, Waiting(unrolls, 2), progress, Metrics(), total_env_steps=10)
+    trainer.set_enabled(not paused)
+    trainer.run()
+    assert progress.policy_version == (0 if paused else 2)

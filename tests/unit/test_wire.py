@@ -30,7 +30,7 @@ ticks = st.builds(
 @given(ticks)
 def test_cutting_finds_what_the_library_finds(tick: inference.Tick) -> None:
     """The values of the field in their order, and a rest that is the same message without them."""
-    values, rest = wire.cut(tick.SerializeToString(), OBSERVATION)
+    values, rest = wire.cut(tick.SerializeToString(), OBSERVATION, 100)
     assert list(map(bytes, values)) == list(tick.observation)
     tick.ClearField("observation")
     assert inference.Tick.FromString(rest) == tick
@@ -49,7 +49,7 @@ def test_a_field_written_is_a_field_read(value: bytes, session: int) -> None:
 def test_arrays_are_parts_as_they_are() -> None:
     """The bytes of a NumPy array of several dimensions stand in the message in C order."""
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    values, rest = wire.cut(b"".join(wire.field(1, array)), 1)
+    values, rest = wire.cut(b"".join(wire.field(1, array)), 1, 1)
     assert (bytes(values[0]), rest) == (array.tobytes(), b"")
 
 
@@ -67,7 +67,7 @@ def test_a_message_of_one_field_is_told_from_others() -> None:
 def test_nothing_is_copied() -> None:
     """Values are views of the message that they came in."""
     message = bytearray(b"".join(wire.field(OBSERVATION, bytes(10))))
-    (value,), _ = wire.cut(message, OBSERVATION)
+    (value,), _ = wire.cut(message, OBSERVATION, 100)
     message[-1] = 7
     assert value[-1] == 7
 
@@ -88,14 +88,22 @@ def test_nothing_is_copied() -> None:
 def test_bytes_that_are_no_message_are_refused(message: bytes) -> None:
     """Cut off fields, numbers without an end, and kinds of fields that proto3 does not have."""
     with pytest.raises(BadRequest, match="expected a protobuf message"):
-        wire.cut(message, OBSERVATION)
+        wire.cut(message, OBSERVATION, 100)
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(message: bytes) -> None:
     """No input raises anything but BadRequest, and what is read adds up to the input."""
     try:
-        values, rest = wire.cut(message, OBSERVATION)
+        values, rest = wire.cut(message, OBSERVATION, 100)
     except BadRequest:
         return
     assert len(rest) + sum(map(len, values)) <= len(message)
+
+
+def test_a_message_of_too_many_fields_is_refused_before_it_costs_anything() -> None:
+    """Also of fields that are not asked for."""
+    for field in (b"\x12\x00", b"\x08\x01"):
+        assert wire.cut(100 * field, OBSERVATION, 100)
+        with pytest.raises(BadRequest, match="expected a protobuf message of at most 100 fields, got more"):
+            wire.cut(101 * field, OBSERVATION, 100)

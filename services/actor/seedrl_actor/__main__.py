@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from seedrl_actor import actor
+from seedrl_actor.identity import actor_id
 from seedrl_core import logs
 from seedrl_core.aio import run_service
 from seedrl_core.command_line import run_command, settings_from_flags
@@ -15,7 +16,7 @@ from seedrl_core.command_line import run_command, settings_from_flags
 
 def run(
     config: Annotated[Path | None, typer.Option(help="TOML file with sections learner, broker, actor, access")] = None,
-    broker: Annotated[str | None, typer.Option(help="the broker: host:port or unix:PATH")] = None,
+    broker: Annotated[str | None, typer.Option(help="the broker: host:port or unix:PATH; several with commas")] = None,
     env_id: Annotated[str | None, typer.Option(help="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5")] = None,
     env_import: Annotated[str | None, typer.Option(help="module to import first: it registers its ids")] = None,
     num_envs: Annotated[int | None, typer.Option(help="environments in this process")] = None,
@@ -39,7 +40,7 @@ def run(
         "results": results,
     }
     settings = settings_from_flags("actor", config, set_, flags)
-    logs.configure("actor", actor_id=actor.actor_id(settings.actor))
+    logs.configure("actor", actor_id=actor_id(settings.actor))
     raise typer.Exit(run_service(lambda stop: actor.run(settings.actor, stop, settings.access)))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import TextIO
 from seedrl_actor import environments
 from seedrl_actor.environment_thread import EnvironmentThread
 from seedrl_actor.episodes import EpisodeQuota
+from seedrl_actor.identity import actor_id
 from seedrl_actor.stepping_metrics import SteppingMetrics
 from seedrl_client import Session
 from seedrl_core import logs, supervisor
@@ -69,11 +69,6 @@ async def run(config: ActorConfig, stop: asyncio.Event, access: AccessConfig = N
     return 0
 
 
-def actor_id(config: ActorConfig) -> str:
-    """The actor's name in logs and metrics, its own and those of the servers."""
-    return config.actor_id or f"{socket.gethostname()}-{config.actor_index}"
-
-
 async def _run_sessions(config: ActorConfig, access: AccessConfig, metrics: SteppingMetrics) -> None:
     # An environment without an episode to play would only step for nothing.
     num_envs = min(config.num_envs, config.episodes) if config.episodes else config.num_envs
@@ -96,9 +91,11 @@ async def _run_session(
     results: TextIO | None,
     metrics: SteppingMetrics,
 ) -> None:
+    # Environments in processes of their own are watched over by themselves.
+    timeout_s = config.env_timeout_s * (2 if config.envs_per_process else 1)
     thread = EnvironmentThread(
         lambda: environments.make(config, share.first_env, share.num_envs, num_sessions),
-        config.env_timeout_s,
+        timeout_s,
         f"environments-{share.index}",
     )
     quota = EpisodeQuota(config.episodes, share.num_envs, share.first_env, num_all_envs)

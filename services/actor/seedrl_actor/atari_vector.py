@@ -44,9 +44,14 @@ class AtariVector:
           num_sessions: sessions that share the cores.
 
         Raises:
-          ConfigError: actor.env_kwargs has a key that is not supported.
+          ConfigError: a setting that is not supported for these.
         """
         atari = config.atari
+        if config.env_recycle_episodes:
+            raise ConfigError(
+                "actor.env_recycle_episodes: expected 0 for Atari, whose games share one emulator library, or "
+                "actor.envs_per_process"
+            )
         for key in config.env_kwargs:
             if key not in _GAME_SETTINGS:
                 raise ConfigError(f"actor.env_kwargs.{key}: expected one of {_GAME_SETTINGS}; see also actor.atari")

@@ -14,6 +14,9 @@ from seedrl_core.config import ActorConfig
 from seedrl_core.errors import ConfigError
 from seedrl_core.spec import Array, EnvironmentSpec
 
+# What the id of an environment on such a server begins with.
+DM_ENV_RPC = "dm_env_rpc://"
+
 
 @dataclass(frozen=True)
 class Step:
@@ -24,12 +27,14 @@ class Step:
       reward: [N] float32, raw, earned by action t-1; 0 at FIRST.
       flags: [N] uint8, bitwise or of FIRST, TERMINATED, TRUNCATED, RESTARTED.
       episodes: whole games that ended with this step.
+      restarts: environments that failed in this step and are replaced.
     """
 
     observation: tuple[Array, ...]
     reward: Array
     flags: Array
     episodes: tuple[Episode, ...] = ()
+    restarts: int = 0
 
 
 class VectorEnvironment(Protocol):
@@ -77,15 +82,39 @@ def make(config: ActorConfig, first_env: int, num_envs: int, num_sessions: int) 
     Raises:
       ConfigError: no such environment, or it cannot be made from these settings.
       BadRequest: a space that is not supported.
+      EnvironmentFailed: a process of its own, where there is one, ended or hung before it had built them.
     """
+    if config.envs_per_process:
+        from seedrl_actor.isolated_vector import IsolatedVector
+
+        return IsolatedVector(config, first_env, num_envs, num_sessions)
+    return make_here(config, first_env, num_envs, num_sessions)
+
+
+def make_here(config: ActorConfig, first_env: int, num_envs: int, num_sessions: int) -> VectorEnvironment:
+    """`make`, in this process."""
+    from seedrl_actor.gym_vector import GymVector
+
+    if config.env_id.startswith(DM_ENV_RPC):
+        return GymVector(config, first_env, num_envs, make=_remote)
     registered = find_registration(config.env_id, config.env_import)
     if registered.entry_point == "ale_py.env:AtariEnv":
         from seedrl_actor.atari_vector import AtariVector
 
         return AtariVector(config, registered.kwargs, first_env, num_envs, num_sessions)
-    from seedrl_actor.gym_vector import GymVector
-
     return GymVector(config, first_env, num_envs)
+
+
+def _remote(config: ActorConfig) -> Any:
+    """An environment behind a server that speaks dm_env_rpc."""
+    try:
+        from seedrl_actor.dm_env_rpc_environment import DmEnvRpcEnvironment, parse_id
+    except ImportError as error:
+        raise ConfigError(
+            f"{DM_ENV_RPC} needs packages that are not installed (pip install 'seedrl[dm-env-rpc]'): {error}"
+        ) from error
+    address, settings = parse_id(config.env_id)
+    return DmEnvRpcEnvironment(address, settings, **config.env_kwargs)
 
 
 def find_registration(env_id: str, env_import: str = "") -> Any:

@@ -1,4 +1,4 @@
-"""N environments of any Gymnasium id, stepped one after the other; one that raises is built anew, within a budget."""
+"""N Gymnasium environments, stepped one after the other; one that raises is built anew, within a budget."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from seedrl_actor.environments import Step
 from seedrl_actor.episodes import EpisodeCounter
+from seedrl_actor.restarts import Restarts
 from seedrl_actor.seeds import environment_seed
 from seedrl_actor.spaces import ActionSpace, ObservationSpace
 from seedrl_core import logs
@@ -19,7 +20,6 @@ from seedrl_core.config import ActorConfig
 from seedrl_core.errors import ConfigError, EnvironmentFailed
 from seedrl_core.spec import Array, EnvironmentSpec
 
-_MAX_DELAY_S = 30.0
 # An environment that calls exit() fails like one that raises.
 _FAILURES = (Exception, SystemExit)
 _log = logs.get(__name__)
@@ -29,16 +29,25 @@ class GymVector:
     """See `VectorEnvironment`.
 
     An environment that raises is closed and built anew: at once the first time, after a growing delay from then on.
-    Until it is back its ticks repeat the last observation, marked RESTARTED, and the others go on.
+    Until it is back its ticks repeat the last observation, marked RESTARTED, and the others go on. With
+    env_recycle_episodes one is built anew at the end of an episode, too.
     """
 
     def __init__(
-        self, config: ActorConfig, first_env: int, num_envs: int, clock: Callable[[], float] = time.monotonic
+        self,
+        config: ActorConfig,
+        first_env: int,
+        num_envs: int,
+        clock: Callable[[], float] = time.monotonic,
+        make: Callable[[ActorConfig], Any] | None = None,
     ) -> None:
-        """Makes environments `first_env` to `first_env + num_envs - 1` of the actor; `clock` returns seconds."""
+        """Makes environments `first_env` to `first_env + num_envs - 1` of the actor.
+
+        `clock` returns seconds; `make` makes one of the environments, that of the Gymnasium id if it is None.
+        """
         self._config = config
+        self._make_one = make or _make_registered
         self._first_env = first_env
-        self._clock = clock
         self._envs: list[Any] = [self._make() for _ in range(num_envs)]
         self._observations = ObservationSpace(self._envs[0].observation_space)
         self._actions = ActionSpace(self._envs[0].action_space)
@@ -48,9 +57,10 @@ class GymVector:
         self._flags = np.zeros(num_envs, np.uint8)
         self._ended = [True] * num_envs
         self._counter = EpisodeCounter(num_envs)
-        self._restarts = [0] * num_envs
-        self._retry_at = [0.0] * num_envs
-        self._first_failure: dict[int, BaseException] = {}
+        self._restarts = [Restarts(self._name(env), config.env_restarts, clock) for env in range(num_envs)]
+        self._replaced = 0  # in the step that is being made
+        self._episodes = [0] * num_envs  # since it was built
+        self._recycled = [0] * num_envs
         self._current = 0
 
     @property
@@ -104,6 +114,8 @@ class GymVector:
         self._reward[env] = 0.0
         if self._envs[env] is None:
             return self._rebuild(env, None)
+        if 0 < self._config.env_recycle_episodes <= self._episodes[env]:
+            seed = self._recycle(env)
         observation, _ = self._envs[env].reset(seed=seed)
         self._observations.write(observation, self._observation, env)
         self._ended[env] = False
@@ -118,6 +130,7 @@ class GymVector:
         if not (terminated or truncated):
             return 0
         self._ended[env] = True
+        self._episodes[env] += 1
         return (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
 
     def _finish(self) -> Step:
@@ -129,26 +142,13 @@ class GymVector:
         # A running episode is lost with its environment; any other FIRST follows an ending, where the count began anew.
         self._counter.restart(first)
         episodes = self._counter.count(self._reward, ~first, self._flags & LAST != 0)
-        return Step(self._observation, reward, self._flags, episodes)
+        replaced, self._replaced = self._replaced, 0
+        return Step(self._observation, reward, self._flags, episodes, replaced)
 
     def _replace(self, env: int, failure: BaseException) -> int:
         """Closes an environment that raised and builds it anew as soon as its delay allows."""
-        first_failure = self._first_failure.setdefault(env, failure)
-        if self._restarts[env] >= self._config.env_restarts:
-            raise EnvironmentFailed(
-                f"{self._name(env)} failed {self._restarts[env] + 1} times, "
-                f"the first time with {type(first_failure).__name__}: {first_failure}"
-            ) from first_failure
-        delay_s = min(_MAX_DELAY_S, 2.0 ** (self._restarts[env] - 1)) if self._restarts[env] else 0.0
-        self._restarts[env] += 1
-        self._retry_at[env] = self._clock() + delay_s
-        _log.warning(
-            "environment_restarts",
-            environment=self._name(env),
-            error=f"{type(failure).__name__}: {failure}",
-            restarts=self._restarts[env],
-            delay_s=delay_s,
-        )
+        self._restarts[env].spend(f"{type(failure).__name__}: {failure}", failure)
+        self._replaced += 1
         broken, self._envs[env] = self._envs[env], None
         self._ended[env] = True
         self._reward[env] = 0.0
@@ -156,22 +156,39 @@ class GymVector:
         return self._guarded(env, self._rebuild, None)
 
     def _rebuild(self, env: int, _: None) -> int:
-        if self._clock() >= self._retry_at[env]:
-            self._envs[env] = self._make()
+        if not self._restarts[env].due_in_s:
+            self._build(env)
             self._begin(env, self._seed(env))
         return FIRST | RESTARTED
 
+    def _recycle(self, env: int) -> int:
+        """Builds an environment anew that is well; returns the seed of its new life."""
+        old, self._envs[env] = self._envs[env], None
+        old.close()
+        self._recycled[env] += 1
+        self._build(env)
+        return self._seed(env)
+
+    def _build(self, env: int) -> None:
+        self._envs[env] = self._make()
+        self._episodes[env] = 0
+
     def _make(self) -> Any:
         try:
-            return gymnasium.make(self._config.env_id, disable_env_checker=True, **self._config.env_kwargs)
+            return self._make_one(self._config)
         except _FAILURES as error:
             raise ConfigError(f"actor.env_id: making {self._config.env_id} failed: {error}") from error
 
     def _seed(self, env: int) -> int:
-        return environment_seed(self._config, self._first_env + env, restart=self._restarts[env])
+        lives = self._restarts[env].count + self._recycled[env]
+        return environment_seed(self._config, self._first_env + env, restart=lives)
 
     def _name(self, env: int) -> str:
         return f"environment {self._first_env + env} ({self._config.env_id})"
+
+
+def _make_registered(config: ActorConfig) -> Any:
+    return gymnasium.make(config.env_id, disable_env_checker=True, **config.env_kwargs)
 
 
 def _close_quietly(env: Any) -> None:

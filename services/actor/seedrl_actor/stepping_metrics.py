@@ -43,6 +43,7 @@ class SteppingMetrics:
         self._metrics.count("env_steps_per_s", len(step.flags) - resets)
         self._metrics.count("episodes_per_s", len(step.episodes))
         self._metrics.count("restarted_rows_per_s", int(np.count_nonzero(step.flags & RESTARTED)))
+        self._metrics.count("environment_restarts_per_s", step.restarts)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

@@ -16,7 +16,7 @@ from seedrl_broker.session import Session
 from seedrl_core import wire
 from seedrl_core.access import Role
 from seedrl_core.aio import first_leaf
-from seedrl_core.codec import PROTOCOL_VERSION
+from seedrl_core.codec import MAX_HELLO_BYTES, PROTOCOL_VERSION
 from seedrl_core.config import BrokerConfig
 from seedrl_core.errors import BadRequest, ExpectedError, PeerLost, SeedrlError
 from seedrl_grpc.streams import Context, HostLimit, OpenStreams, abort, host_of, read, write
@@ -26,6 +26,7 @@ from seedrl_proto.v1.learner_pb2 import OpaqueServerMessage
 SERVICE_NAME = "seedrl_proto.v1.Inference"
 CALLERS = {"Session": (Role.ACTOR,), "Describe": (Role.ACTOR, Role.OPERATOR)}
 _HELLO_TIMEOUT_S = 15.0
+_MOST_FIELDS = 64  # of a message: one, and what later versions may add
 
 
 class InferenceServicer:
@@ -140,9 +141,13 @@ def _parse(serialized: bytes) -> memoryview | inference.ClientMessage:
     tick = wire.whole(serialized, inference.ClientMessage.TICK_FIELD_NUMBER)
     if tick is not None:
         return tick
-    message = inference.ClientMessage.FromString(serialized)
-    # A tick with a field of some later version beside it.
-    return memoryview(message.tick.SerializeToString()) if message.HasField("tick") else message
+    # With a field of some later version beside it, say.
+    ticks, _ = wire.cut(serialized, inference.ClientMessage.TICK_FIELD_NUMBER, _MOST_FIELDS)
+    if ticks:
+        return ticks[-1]
+    if len(serialized) > MAX_HELLO_BYTES:
+        raise BadRequest(f"hello: expected at most {MAX_HELLO_BYTES} bytes, got {len(serialized)}")
+    return inference.ClientMessage.FromString(serialized)
 
 
 def _kind(message: memoryview | inference.ClientMessage) -> str:

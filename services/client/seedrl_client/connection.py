@@ -16,6 +16,7 @@ import h2.exceptions
 from grpclib.client import Channel, Stream
 from grpclib.const import Status
 from grpclib.encoding.base import CodecBase
+from grpclib.utils import Wrapper
 
 from seedrl_client.channel import drop, open_channel, refusal
 from seedrl_core.access import AccessConfig, Role
@@ -36,6 +37,19 @@ _CONNECTION_ERRORS = (
     AssertionError,
     AttributeError,
 )
+
+
+class _Interruption(Wrapper):
+    """Interrupts a waiting call when its stream ends, once.
+
+    Grpclib's does so for every event that ends it, a reset and a GOAWAY say, by a cancellation each; when they come
+    together the second one would pass for a cancellation from elsewhere.
+    """
+
+    def cancel(self, error: Exception) -> None:
+        """See grpclib."""
+        if self._error is None:
+            super().cancel(error)
 
 
 class _Codec(CodecBase):
@@ -76,6 +90,7 @@ class Connection:
         connection = cls(address, access, channel, stream)
         try:
             await stream.__aenter__()
+            stream._wrapper = _Interruption()
             await connection._call(stream.send_request(), timeout_s, "connecting")
         except BaseException:
             drop(channel)

@@ -26,6 +26,8 @@ from seedrl_proto.v1 import inference_pb2 as inference
 SILENCE_S = 15.0
 # Begin of Waiting.reason when the broker itself is fine, but its learner is away.
 LEARNER_AWAY = "learner is not there"
+# Of several brokers, one that has had no learner when asked this long ago is left.
+_LEARNER_AWAY_S = 10.0
 _PARTING_S = 2.0
 _ROLES = {"train": inference.ROLE_TRAIN, "eval": inference.ROLE_EVAL}
 _log = logs.get(__name__)
@@ -34,8 +36,8 @@ _log = logs.get(__name__)
 class Session:
     """Exchanges observations for actions, one tick at a time. Use it as an async context manager, from one task.
 
-    A lost connection is opened again and the unanswered tick is sent again with its number, so that `tick`
-    only takes longer.
+    A lost connection is opened again, to the next broker where there are several, and the unanswered tick is sent again
+    with its number, so that `tick` only takes longer.
 
     Attributes:
       run_id: the learner's run.
@@ -44,7 +46,7 @@ class Session:
 
     def __init__(
         self,
-        address: str | Address,
+        address: str,
         spec: EnvironmentSpec,
         num_envs: int,
         *,
@@ -58,7 +60,7 @@ class Session:
         """Nothing is sent before `open`.
 
         Args:
-          address: of the broker, `host:port` or `unix:PATH`.
+          address: of the broker, `host:port` or `unix:PATH`; several with commas between them, tried in this order.
           spec: what the environments emit and accept.
           num_envs: environments of this session, N.
           role: train, or eval: greedy actions, nothing is trained on.
@@ -74,7 +76,8 @@ class Session:
         self.num_envs = num_envs
         self.run_id = ""
         self.policy_version = 0
-        self._address = address if isinstance(address, Address) else Address.parse(address)
+        self._addresses = Address.parse_all(address)
+        self._turn = 0  # of the addresses
         self._access = access
         self._peer_timeout_s = peer_timeout_s
         self._silence_s = silence_s
@@ -181,6 +184,10 @@ class Session:
         finally:
             self._drop()
 
+    @property
+    def _address(self) -> Address:
+        return self._addresses[self._turn % len(self._addresses)]
+
     async def _until_answered(self, tick: TickArrays | None) -> inference.Actions | None:
         """Opens the stream where needed and sends the tick, if any, as often as connections break."""
         patience = Patience(self._peer_timeout_s, asyncio.get_running_loop().time, self._rng)
@@ -198,6 +205,7 @@ class Session:
                     raise
                 reason = str(full)
             self._drop()
+            self._turn += 1
             patience.hear(reason)
             await patience.pause()
 
@@ -211,7 +219,7 @@ class Session:
                 offer = inference.SharedMemory(pid=os.getpid(), fd=region.fd, num_bytes=region.num_bytes)
                 hello.hello.shared_memory.CopyFrom(offer)
             await connection.send(hello.SerializeToString(), self._silence_s)
-            reply = await self._receive(connection, "welcome", _bearing(patience))
+            reply = await self._receive(connection, "welcome", self._on_waiting(patience))
         except BaseException:
             self._drop()
             raise
@@ -245,10 +253,25 @@ class Session:
         shared = self._region.write(tick.observation, tick.sequence) if self._region else None
         message = wire.field(inference.ClientMessage.TICK_FIELD_NUMBER, *codec.encode_tick(tick, shared))
         await connection.send(b"".join(message), self._silence_s)
-        return (await self._receive(connection, "actions", _bearing(patience))).actions
+        return (await self._receive(connection, "actions", self._on_waiting(patience))).actions
+
+    def _on_waiting(self, patience: Patience) -> Callable[[inference.Waiting], None]:
+        """What to do about a sign of life: a busy learner is waited for without limit, one that is away is not.
+
+        Where there is another broker, one whose learner is away is left.
+        """
+
+        def on_waiting(waiting: inference.Waiting) -> None:
+            if not waiting.reason.startswith(LEARNER_AWAY):
+                return patience.bear(waiting.reason)
+            if len(self._addresses) > 1 and waiting.waited_s >= _LEARNER_AWAY_S:
+                raise PeerLost(f"{self._address}: {waiting.reason}")
+            return patience.hear(waiting.reason)
+
+        return on_waiting
 
     async def _receive(
-        self, connection: Connection, wanted: str, on_waiting: Callable[[str], None]
+        self, connection: Connection, wanted: str, on_waiting: Callable[[inference.Waiting], None]
     ) -> inference.ServerMessage:
         """The next message of the kind `wanted`; tells `on_waiting` what the broker waits for meanwhile."""
         while True:
@@ -257,7 +280,7 @@ class Session:
             if kind == wanted:
                 return message
             if kind == "waiting":
-                on_waiting(message.waiting.reason)
+                on_waiting(message.waiting)
             elif kind == "drain":
                 raise _error_of(message.drain)
             else:
@@ -270,15 +293,6 @@ class Session:
         if self._region is not None:
             self._region.close()
             self._region = None
-
-
-def _bearing(patience: Patience) -> Callable[[str], None]:
-    """What to do with a reason to wait: a busy learner is waited for without limit, one that is away is not."""
-
-    def on_waiting(reason: str) -> None:
-        (patience.hear if reason.startswith(LEARNER_AWAY) else patience.bear)(reason)
-
-    return on_waiting
 
 
 def _error_of(drain: inference.Drain) -> RunFinished | PeerLost:

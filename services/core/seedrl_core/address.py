@@ -34,6 +34,11 @@ class Address:
             raise ConfigError(f"address: expected host:port or unix:PATH, got {text!r}")
         return cls(host=host, port=int(port))
 
+    @classmethod
+    def parse_all(cls, text: str) -> tuple[Address, ...]:
+        """Parses one address, or several with commas between them."""
+        return tuple(cls.parse(part.strip()) for part in text.split(","))
+
     def __str__(self) -> str:
         """The form that gRPC takes as a target and as a listening address."""
         if self.path:

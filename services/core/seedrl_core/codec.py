@@ -17,14 +17,16 @@ from google.protobuf.message import DecodeError
 from seedrl_core import wire
 from seedrl_core.errors import BadRequest, PeerLost, SpecMismatch
 from seedrl_core.shared_memory import SESSION_ID_BYTES, PeerRegion, Reference
-from seedrl_core.spec import Array, EnvironmentSpec, TensorSpec
+from seedrl_core.spec import MAX_DIMENSIONS, MAX_LEAVES, Array, EnvironmentSpec, TensorSpec
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import spec_pb2
 
 PROTOCOL_VERSION = 1
 MAX_NUM_ENVS = 1 << 16
 MAX_INFO_BYTES = 4096
-MAX_NAME_CHARACTERS = 256
+# Of a Hello: 256 leaves with bounds for each of a hundred elements are half of it.
+MAX_HELLO_BYTES = 1 << 20
+MAX_NAME_LENGTH = 256
 
 FIRST = int(inference.FLAG_FIRST)
 TERMINATED = int(inference.FLAG_TERMINATED)
@@ -37,6 +39,11 @@ _ALLOWED_FLAGS = np.zeros(256, np.bool_)
 _ALLOWED_FLAGS[[0, FIRST, FIRST | RESTARTED, TERMINATED, TRUNCATED, LAST]] = True
 
 _REWARD = np.dtype("<f4")
+
+# Of a Tick besides its observation: fields that stand there once, a reward, flags and an Episode an environment.
+_MOST_OTHER_FIELDS = 64
+_MOST_OTHER_BYTES = 8192
+_MOST_BYTES_AN_ENV = MAX_INFO_BYTES + 64
 
 _DTYPE_TO_PROTO: dict[str, spec_pb2.DType] = {
     "bool": spec_pb2.DTYPE_BOOL,
@@ -97,6 +104,10 @@ def spec_to_proto(spec: EnvironmentSpec) -> spec_pb2.EnvironmentSpec:
 
 def spec_from_proto(message: spec_pb2.EnvironmentSpec) -> EnvironmentSpec:
     """The spec in a message; BadRequest when it is not usable."""
+    for name, leaves in (("observation", message.observation), ("action", message.action)):
+        if len(leaves) > MAX_LEAVES:
+            raise BadRequest(f"spec: expected 1 to {MAX_LEAVES} {name} leaves, got {len(leaves)}")
+    _check_length("spec.environment_id", message.environment_id)
     return EnvironmentSpec(
         environment_id=message.environment_id,
         observation=tuple(_leaf_from_proto(leaf) for leaf in message.observation),
@@ -116,6 +127,8 @@ def _leaf_from_proto(message: spec_pb2.TensorSpec) -> TensorSpec:
     dtype = _PROTO_TO_DTYPE.get(message.dtype)
     if dtype is None:
         raise BadRequest(f"{message.path or 'leaf'}: expected a known dtype, got number {message.dtype}")
+    if len(message.shape) > MAX_DIMENSIONS:
+        raise BadRequest(f"{message.path}: expected at most {MAX_DIMENSIONS} dimensions, got {len(message.shape)}")
     return TensorSpec(message.path, dtype, tuple(message.shape), tuple(message.low), tuple(message.high))
 
 
@@ -127,11 +140,14 @@ def check_hello(hello: inference.Hello) -> None:
         raise BadRequest(f"session_id: expected {SESSION_ID_BYTES} bytes, got {len(hello.session_id)}")
     if not 1 <= hello.num_envs <= MAX_NUM_ENVS:
         raise BadRequest(f"num_envs: expected 1..{MAX_NUM_ENVS}, got {hello.num_envs}")
-    for name, text in (("actor_id", hello.actor_id), ("spec.environment_id", hello.spec.environment_id)):
-        if len(text) > MAX_NAME_CHARACTERS:
-            raise BadRequest(f"{name}: expected at most {MAX_NAME_CHARACTERS} characters, got {len(text)}")
     if hello.role not in (inference.ROLE_TRAIN, inference.ROLE_EVAL):
         raise BadRequest(f"role: expected ROLE_TRAIN or ROLE_EVAL, got {hello.role}")
+    _check_length("actor_id", hello.actor_id)
+
+
+def _check_length(name: str, text: str) -> None:
+    if len(text) > MAX_NAME_LENGTH:
+        raise BadRequest(f"{name}: expected at most {MAX_NAME_LENGTH} characters, got {len(text)}")
 
 
 def encode_tick(tick: TickArrays, shared: Reference | None = None) -> list[wire.Buffer]:
@@ -164,7 +180,12 @@ def decode_tick(
         none into the region.
       PeerLost: it refers to a region, and there is none: the session must be opened again.
     """
-    observation, rest = wire.cut(serialized, inference.Tick.OBSERVATION_FIELD_NUMBER)
+    observation, rest = wire.cut(
+        serialized, inference.Tick.OBSERVATION_FIELD_NUMBER, MAX_LEAVES + _MOST_OTHER_FIELDS + num_envs
+    )
+    most_bytes = _MOST_OTHER_BYTES + num_envs * _MOST_BYTES_AN_ENV
+    if len(rest) > most_bytes:
+        raise BadRequest(f"tick: expected at most {most_bytes} bytes besides the observation, got {len(rest)}")
     try:
         message = inference.Tick.FromString(rest)
     except DecodeError as error:
@@ -174,7 +195,7 @@ def decode_tick(
             raise BadRequest("observation: expected none in a tick that has it in shared memory")
         if region is None:
             raise PeerLost("the learner does not hold the session's shared memory: open the session again")
-        reference = Reference(tuple(message.shared.offset), message.shared.generation)
+        reference = Reference(tuple(message.shared.offset[: MAX_LEAVES + 1]), message.shared.generation)
         observation = region.read(reference, spec.observation, num_envs)
     if len(observation) != len(spec.observation):
         raise BadRequest(f"observation: expected {len(spec.observation)} leaves, got {len(observation)}")
@@ -185,7 +206,13 @@ def decode_tick(
     for array, leaf in zip(leaves, spec.observation, strict=True):
         if leaf.dtype.kind == "f":
             _check_finite(array, leaf.path)
+        elif leaf.dtype.kind == "b":
+            _check_bool(array, leaf.path)
     _check_flags(flags)
+    if not math.isfinite(message.env_ms):
+        raise BadRequest(f"env_ms: expected a finite number, got {message.env_ms}")
+    if len(message.episodes) > num_envs:
+        raise BadRequest(f"episodes: expected at most {num_envs}, one an environment, got {len(message.episodes)}")
     return TickArrays(
         sequence=message.sequence,
         observation=leaves,
@@ -225,6 +252,12 @@ def _check_finite(array: Array, name: str) -> None:
     if not finite.all():
         at = np.unravel_index(int(np.argmin(finite)), array.shape)
         raise BadRequest(f"{name}: expected finite values, got {array[at]} in environment {at[0]}")
+
+
+def _check_bool(array: Array, name: str) -> None:
+    most = int(array.view(np.uint8).max())
+    if most > 1:
+        raise BadRequest(f"{name}: expected bytes of 0 and 1 for a bool, got {most}")
 
 
 def _check_flags(flags: Array) -> None:
@@ -268,4 +301,6 @@ def _unpack_info(packed: bytes) -> dict[str, float]:
         isinstance(key, str) and isinstance(value, int | float) for key, value in info.items()
     ):
         raise BadRequest("episode.info: expected a msgpack map from string to number")
+    if not all(map(math.isfinite, info.values())):
+        raise BadRequest(f"episode.info: expected finite numbers, got {info}")
     return {key: float(value) for key, value in info.items()}

@@ -16,7 +16,13 @@ from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
 
 from seedrl_core.access import AccessConfig
 from seedrl_core.address import Address
@@ -33,6 +39,13 @@ TORSOS = ("mlp", "nature_cnn", "impala_resnet")
 def _address(value: Any) -> Any:
     try:
         return str(Address.parse(value))
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+
+
+def _addresses(value: Any) -> Any:
+    try:
+        return ",".join(map(str, Address.parse_all(value)))
     except ConfigError as error:
         raise ValueError(str(error)) from error
 
@@ -54,6 +67,7 @@ def _metrics_address(value: Any) -> Any:
 
 
 AddressText = Annotated[str, BeforeValidator(_address)]
+AddressesText = Annotated[str, BeforeValidator(_addresses)]
 MetricsAddressText = Annotated[str, BeforeValidator(_metrics_address)]
 Torso = Annotated[str, AfterValidator(_torso)]
 Positive = Annotated[int, Field(gt=0)]
@@ -79,8 +93,12 @@ class AtariConfig(_Model):
 class ActorConfig(_Model):
     """The actor process: environments and their sessions."""
 
-    broker: AddressText = Field("127.0.0.1:50051", description="address of the broker")
-    env_id: str = Field("", description="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5")
+    broker: AddressesText = Field(
+        "127.0.0.1:50051", description="address of the broker; of several, with commas, the next when one is gone"
+    )
+    env_id: str = Field(
+        "", description="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5, or dm_env_rpc://host:port?name=value"
+    )
     env_kwargs: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the environment")
     env_import: str = Field("", description="module to import first, so that it registers its ids")
     num_envs: Positive = Field(32, description="environments in this process")
@@ -100,8 +118,25 @@ class ActorConfig(_Model):
         "auto", description="auto: observations go through shared memory where the learner is on this host"
     )
     peer_timeout_s: Seconds = Field(300.0, description="give up when broker or learner are away this long, seconds")
-    env_timeout_s: Seconds = Field(60.0, description="warn, with the stack, about a step that takes this long, seconds")
-    env_restarts: int = Field(10, ge=0, description="times an environment that raises is built anew before giving up")
+    envs_per_process: int = Field(
+        0,
+        ge=0,
+        description="environments that step in a process of their own, so that one that ends it, or hangs, costs no "
+        "others; 0: all step in the actor's",
+    )
+    env_timeout_s: Seconds = Field(
+        60.0,
+        description="a step that takes this long is told with its stack; a process of its own is replaced, seconds",
+    )
+    env_start_timeout_s: Seconds = Field(
+        300.0, description="a process of its own that takes longer to build and reset environments is replaced, seconds"
+    )
+    env_restarts: int = Field(
+        10, ge=0, description="times an environment that raises, or its process, is built anew before giving up"
+    )
+    env_recycle_episodes: int = Field(
+        0, ge=0, description="episodes after which an environment, or its process, is built anew; 0: never"
+    )
     metrics_listen: MetricsAddressText = Field("", description="host:port where Prometheus reads metrics; empty: off")
     atari: AtariConfig = AtariConfig()
 
@@ -255,6 +290,11 @@ class LearnerConfig(_Model):
     )
     checkpoint: Path | None = Field(None, description="start from this checkpoint; an error when it is not one")
     seed: int = Field(0, ge=0, description="seed of initial variables and action sampling")
+    deterministic: bool = Field(
+        False,
+        description="one seed gives the same variables bit for bit: inference and training take turns; needs a single "
+        "session, so one actor with actor.sessions=1",
+    )
     total_env_steps: int = Field(0, ge=0, description="finish after this many environment steps; 0: never")
     agent: Literal["vtrace", "r2d2"] = Field("vtrace", description="algorithm")
     vtrace: VTraceConfig = VTraceConfig()
@@ -310,8 +350,12 @@ class Settings(BaseSettings):
     )
 
 
-def load_settings(file: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """Settings from a TOML file, the environment and `overrides` (dotted key -> value), strongest last.
+def load_settings(
+    file: Path | None = None, overrides: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
+) -> Settings:
+    """Settings from `defaults`, a TOML file, the environment and `overrides`, strongest last.
+
+    `defaults` and `overrides` are dotted key -> value.
 
     Raises:
       ConfigError: one line for each unknown key (with what is allowed) or bad value (with why).
@@ -329,7 +373,8 @@ def load_settings(file: Path | None = None, overrides: Mapping[str, Any] | None 
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, file)
+            weakest = InitSettingsSource(settings_cls, _nest(defaults or {}))
+            return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, file), weakest
 
     _check_environment_variables()
     try:

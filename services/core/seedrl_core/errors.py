@@ -11,12 +11,15 @@ SeedrlError
 │   ├── AddressInUse         another server listens there
 │   ├── EnvironmentFailed    the simulator raised or gave up
 │   ├── CheckpointError      no checkpoint, or one that cannot be used
+│   │   └── CheckpointDamaged its files are not those that were written
 │   ├── ServiceFailed        a service process that we started ended by itself
 │   └── RunFinished          training is complete; clients leave with success
 └── InternalError            a bug of ours (INTERNAL): reported with its traceback
 """
 
 from __future__ import annotations
+
+_MAX_BYTES = 1000
 
 
 class SeedrlError(Exception):
@@ -90,9 +93,14 @@ class EnvironmentFailed(ExpectedError):
 
 
 class CheckpointError(ExpectedError):
-    """A checkpoint is missing, damaged or of another network."""
+    """A checkpoint is missing, damaged or of another network, or cannot be written."""
 
     status = 5
+    exit_code = 2
+
+
+class CheckpointDamaged(CheckpointError):
+    """Files of a checkpoint are missing or are not those that were written; an earlier one may do."""
 
 
 class ServiceFailed(ExpectedError):
@@ -119,6 +127,12 @@ _BY_STATUS: dict[int, type[SeedrlError]] = {
     cls.status: cls
     for cls in (BadRequest, SpecMismatch, Overloaded, AccessDenied, PeerLost, RunFinished, InternalError)
 }
+
+
+def words_of(error: BaseException) -> str:
+    """What an error says, short enough for the status that ends a gRPC stream: longer ones reach no client."""
+    text = (str(error) or type(error).__name__).encode()
+    return text.decode() if len(text) <= _MAX_BYTES else text[:_MAX_BYTES].decode(errors="ignore") + " ..."
 
 
 def error_from_status(status: int, message: str) -> SeedrlError:

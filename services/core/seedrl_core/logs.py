@@ -7,8 +7,10 @@ The same keys mean the same everywhere, so that a run can be followed across ser
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import MutableMapping
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -35,10 +37,10 @@ def configure(service: str, **bound: Any) -> None:
     structlog.configure(
         processors=[*common, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(_StandardError()),  # type: ignore[arg-type]
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(_StandardError())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*common, _add_module],
@@ -46,6 +48,24 @@ def configure(service: str, **bound: Any) -> None:
         )
     )
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+
+
+class _StandardError:
+    """Standard error as a stream that drops what it cannot write: neither a full disk nor a lost pipe ends anything."""
+
+    def __init__(self) -> None:
+        self._descriptor = sys.stderr.fileno()
+        self._text = ""
+
+    def write(self, text: str) -> None:
+        """Until `flush`."""
+        self._text += text
+
+    def flush(self) -> None:
+        """Past Python's buffer, in which a line would stay for the end of the process to fail with."""
+        text, self._text = self._text, ""
+        with suppress(OSError):
+            os.write(self._descriptor, text.encode(errors="backslashreplace"))
 
 
 def bind(**keys: Any) -> None:

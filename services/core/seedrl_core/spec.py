@@ -17,6 +17,8 @@ Array = npt.NDArray[Any]
 MAX_LEAVES = 256
 MAX_DIMENSIONS = 8
 MAX_LEAF_ELEMENTS = 1 << 26
+# The bounds of an integer action, which travel as float64, are exact below this.
+MAX_INTEGER = 2.0**53
 # The observation leaf that says which actions are allowed; below it, one for each leaf of a nested action.
 ACTION_MASK = "observation/action_mask"
 DTYPES = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "int64", "float32", "float64")
@@ -56,6 +58,8 @@ class TensorSpec:
                 raise BadRequest(f"{self.path}: expected 0, 1 or {self.size} values of {name}, got {len(bound)}")
             if any(math.isnan(value) for value in bound):
                 raise BadRequest(f"{self.path}: {name} has a NaN")
+        if self.low and self.high and (np.asarray(self.low) > np.asarray(self.high)).any():
+            raise BadRequest(f"{self.path}: expected low <= high for every element")
 
     @property
     def size(self) -> int:
@@ -112,10 +116,14 @@ class EnvironmentSpec:
                 raise BadRequest(f"spec: expected 1 to {MAX_LEAVES} {name} leaves, got {len(leaves)}")
         paths = [leaf.path for leaf in (*self.observation, *self.action)]
         if len(set(paths)) != len(paths):
-            raise BadRequest(f"spec: expected distinct leaf paths, got {paths}")
+            raise BadRequest(
+                f"spec: expected distinct leaf paths, got {min(p for p in paths if paths.count(p) > 1)} twice"
+            )
         for leaf in self.action:
             if leaf.is_integer and not (leaf.low and leaf.high):
                 raise BadRequest(f"{leaf.path}: an integer action needs low and high")
+            if leaf.is_integer and not all(abs(value) < MAX_INTEGER for value in (*leaf.low, *leaf.high)):
+                raise BadRequest(f"{leaf.path}: expected bounds of an integer action within +-{MAX_INTEGER:.0f}")
         if not 1 <= self.action_repeat <= 1000 or not 1 <= self.frame_stack <= 64:
             raise BadRequest(
                 "spec: expected action_repeat in 1..1000 and frame_stack in 1..64, "

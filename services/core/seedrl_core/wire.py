@@ -26,14 +26,22 @@ def whole(message: bytes, number: int) -> memoryview | None:
     return view[begin:] if len(view) - begin == size else None
 
 
-def cut(message: Buffer, number: int) -> tuple[list[memoryview], bytes]:
-    """The values of the bytes field `number`, and the message without them; BadRequest when it is no message."""
+def cut(message: Buffer, number: int, most_fields: int) -> tuple[list[memoryview], bytes]:
+    """The values of the bytes field `number`, and the message without them.
+
+    Raises:
+      BadRequest: it is no message, or has more fields than `most_fields`: two bytes are enough for one, and each costs
+        a hundred times that.
+    """
     view = memoryview(message)
     end, wanted = len(view), number << 3 | _BYTES
     values: list[memoryview] = []
     rest: list[memoryview] = []
-    position = kept_from = 0
+    position = kept_from = num_fields = 0
     while position < end:
+        num_fields += 1
+        if num_fields > most_fields:
+            raise BadRequest(f"expected a protobuf message of at most {most_fields} fields, got more")
         begin = position
         tag, position = _varint(view, position)
         kind = tag & 7

@@ -17,10 +17,12 @@ from seedrl_core.errors import AddressInUse
 from seedrl_grpc.authorization import Authorization, Callers
 from seedrl_grpc.credentials import server_credentials
 
-# A peer that is cut off is noticed within 15 s, also while nothing is sent.
+# A peer that is cut off is noticed within 20 s, also while nothing is sent.
 KEEPALIVE: tuple[tuple[str, Any], ...] = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    # Of any ping: one that measures bandwidth is often under way when a peer is cut off, and keep-alive's waits for it.
+    ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
 _OPTIONS: tuple[tuple[str, Any], ...] = (

@@ -15,7 +15,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from seedrl_core import logs
-from seedrl_core.errors import BadRequest, Overloaded, PeerLost, SeedrlError
+from seedrl_core.errors import BadRequest, Overloaded, PeerLost, SeedrlError, words_of
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -54,7 +54,7 @@ async def write(context: Context, message: Any) -> None:
 async def abort(context: Context, error: SeedrlError) -> None:
     """Ends a call with the status and the words of an error, by raising; returns when the peer has gone."""
     if not context.done():
-        await context.abort(_STATUS.get(error.status, grpc.StatusCode.UNKNOWN), str(error))
+        await context.abort(_STATUS.get(error.status, grpc.StatusCode.UNKNOWN), words_of(error))
 
 
 def host_of(context: Context) -> str:

@@ -52,7 +52,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object as t
 
 @app.command()
 def train(
-    env_id: Annotated[str, typer.Argument(help="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5")],
+    env_id: Annotated[
+        str, typer.Argument(help="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5, or dm_env_rpc://host:port")
+    ],
     agent: Annotated[str | None, typer.Option(help="algorithm (default: vtrace)")] = None,
     env_steps: Annotated[
         int | None, typer.Option(min=0, help="finish after this many environment steps, 0: never (default: 0)")
@@ -62,6 +64,9 @@ def train(
     run_dir: Annotated[Path | None, typer.Option(help="directory of the run (default: a new one in runs/)")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --run-dir")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="seed of network and environments (default: 0)")] = None,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="one seed, one result, bit for bit; one actor, and slower")
+    ] = False,
     config: Annotated[Path | None, typer.Option(help="TOML file with sections learner, broker, actor, access")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="any setting: section.key=value; repeatable; see `seedrl config`")
@@ -72,7 +77,6 @@ def train(
 
     Ctrl-C ends the run with a checkpoint, which --resume continues from.
     """
-    num_actors = actors or default_num_actors()
     if resume and run_dir is None:
         raise ConfigError("--resume needs --run-dir: the directory of the run to continue")
     resumed = run_directory.open_with_checkpoint(run_dir) if resume and run_dir else None
@@ -82,9 +86,10 @@ def train(
         env_steps=env_steps,
         envs_per_actor=envs_per_actor,
         seed=seed,
-        num_actors=num_actors,
+        num_actors=actors,
         file=config or (resumed.config_file if resumed else None),
         assignments=set_ or [],
+        deterministic=deterministic,
         resume=resume,
     )
     run = resumed or _new_run(env_id, settings.learner.agent, run_dir or chosen_run_dir(settings))
@@ -94,7 +99,7 @@ def train(
     with run_directory.socket_directory(run) as sockets:
         addresses = Addresses.choose(settings, sockets)
         display = make_display(f"{env_id} · {settings.learner.agent} · {run.path} · seedrl status {addresses.learner}")
-        training = Training(settings, run, addresses, display, num_actors=num_actors, resume=resume)
+        training = Training(settings, run, addresses, display, num_actors=actors or default_num_actors(settings))
         code = run_service(training.run, abandon=training.kill)
     summary = run.read_summary()
     if summary is not None:
@@ -186,17 +191,15 @@ def check_client(
     listen: Annotated[str, typer.Option(help="where the client connects, as to a broker: host:port or unix:PATH")],
     command: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[-- COMMAND ...]", help="starts the client; without it, somebody else must, again and again"
-        ),
+        typer.Argument(metavar="-- COMMAND", help="starts the client; without it, somebody else must, again and again"),
     ] = None,
     log: Annotated[Path, typer.Option(help="file that gets what COMMAND prints")] = Path("check-client.log"),
     as_json: AsJson = False,
 ) -> None:
     """Holds a client of your own against the rules of docs/protocol.md; exits with 1 when one is broken.
 
-    It plays broker and learner, cuts connections, is silent, full and finished. That takes two minutes or so and ends
-    the client several times.
+    It plays broker and learner, cuts connections, is silent, full and finished. That takes a minute or two and ends the
+    client several times.
     """
     address = Address.parse(listen)
     client = CommandClient(command, log) if command else None

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from seedrl_core.config import Settings, write_settings
 from seedrl_core.errors import PeerLost, ServiceFailed
-from seedrl_launcher.actor_fleet import ActorFleet, RestartBudget
+from seedrl_launcher.actor_fleet import ActorFleet
+from seedrl_launcher.kept_process import KeptProcess, RestartBudget
+from seedrl_launcher.processes import Process
 from seedrl_launcher.services import Addresses, LocalServices, actor_process, broker_process, learner_process
 from seedrl_launcher.status import StatusClient, connect
 from seedrl_proto.v1 import learner_pb2 as learner
@@ -47,12 +49,15 @@ class Evaluator:
         addresses = Addresses(f"unix:{directory / 'learner.sock'}", f"unix:{directory / 'broker.sock'}")
         self._address = addresses.learner
         self._access = settings.access
-        actor = actor_process(config_file, addresses, directory, settings.actor, 0)
+
+        def once(process: Process, *, may_end: bool = True) -> KeptProcess:
+            """A restarted actor would play episodes twice, so the first failure is the evaluation's."""
+            return KeptProcess(process, lambda: False, _tell_nobody, RestartBudget(limit=0), may_end=may_end)
+
         self._services = LocalServices(
-            learner_process(config_file, addresses, directory),
-            broker_process(config_file, addresses, directory),
-            # A restarted actor would play episodes twice, so the first failure is the evaluation's.
-            ActorFleet([actor], lambda: False, lambda line: None, lambda: RestartBudget(limit=0)),
+            once(learner_process(config_file, addresses, directory)),
+            once(broker_process(config_file, addresses, directory), may_end=False),
+            ActorFleet([once(actor_process(config_file, addresses, directory, settings.actor, 0))], _tell_nobody),
             settings.learner.drain_grace_s,
         )
 
@@ -98,3 +103,7 @@ class Evaluator:
             env_steps=self._status.env_steps,
             checkpoint=self._status.last_checkpoint,
         )
+
+
+def _tell_nobody(line: str) -> None:
+    """The failure itself is what is told."""

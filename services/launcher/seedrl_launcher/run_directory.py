@@ -43,7 +43,7 @@ class RunDirectory:
     @property
     def has_checkpoint(self) -> bool:
         """True when the learner has saved one."""
-        return any(self.path.glob("checkpoints/*/state.json"))
+        return any(self.path.glob("checkpoints/step-*"))
 
     def read_summary(self) -> dict[str, Any] | None:
         """What the learner wrote at its end; None when it did not get so far."""

@@ -11,12 +11,20 @@ from seedrl_core.access import Role
 from seedrl_core.config import LearnerConfig, Settings, load_settings, parse_assignments
 from seedrl_core.errors import ConfigError
 
+# Where the network runs on the cores of everything else, a row of inference costs half as much in one batch of all
+# environments as in batches of half of them, which are all that can be had while another batch is in flight.
+_SHARED_CORES: dict[str, Any] = {"learner.inference_credits": 1, "broker.max_delay_ms": 20.0}
 _EVAL_SEED_OFFSET = 1_000_000_007  # so that an evaluation does not replay the training's environments
 
 
-def default_num_actors() -> int:
-    """Two, so that one steps while another waits for the network; one where there is a single core."""
-    return 2 if (os.cpu_count() or 1) > 1 else 1
+def default_num_actors(settings: Settings) -> int:
+    """Two, so that one steps while another waits for the network; one where there is a single core, or must be."""
+    return 2 if (os.cpu_count() or 1) > 1 and not settings.learner.deterministic else 1
+
+
+def has_accelerator(devices: Path = Path("/dev")) -> bool:
+    """Whether this machine seems to have a GPU that TensorFlow can use, of NVIDIA or of AMD."""
+    return any(devices.glob("nvidia[0-9]*")) or (devices / "kfd").exists()
 
 
 def train_settings(
@@ -26,17 +34,19 @@ def train_settings(
     env_steps: int | None,
     envs_per_actor: int | None,
     seed: int | None,
-    num_actors: int,
+    num_actors: int | None,
     file: Path | None,
     assignments: Sequence[str],
+    deterministic: bool = False,
     resume: bool = False,
 ) -> Settings:
-    """Settings of a training run; a flag that is None leaves what the file says.
+    """Settings of a training run; a flag that is None leaves what the file says, and so does `deterministic`=False.
 
     A run that resumes goes on from its own checkpoints, not from the one that the file says it started from.
 
     Raises:
-      ConfigError: an unknown key, a bad value, or more environments than the learner has slots for.
+      ConfigError: an unknown key, a bad value, more environments than the learner has slots for, or more sessions than
+        a deterministic run can have.
     """
     flags: dict[str, Any] = {
         "actor.env_id": env_id,
@@ -48,10 +58,21 @@ def train_settings(
     }
     decided = {"learner.mode": "train", "learner.resume": False, "actor.role": "train"}
     given = {key: value for key, value in flags.items() if value is not None}
-    start = {"learner.checkpoint": None} if resume else {}
-    settings = load_settings(file, start | given | parse_assignments(assignments) | decided)
+    start: dict[str, Any] = {"learner.checkpoint": None} if resume else {}
+    if deterministic:
+        start |= {"learner.deterministic": True, "actor.sessions": 1}
+    overrides = start | given | parse_assignments(assignments) | decided
+    settings = load_settings(file, overrides, {} if has_accelerator() else _SHARED_CORES)
+    if resume and settings.learner.checkpoint is not None:
+        raise ConfigError(f"learner.checkpoint: expected none with --resume, got {settings.learner.checkpoint}")
     if settings.actor.env_id != env_id:
         raise ConfigError(f"actor.env_id: expected {env_id}, got {settings.actor.env_id!r}")
+    num_actors = num_actors or default_num_actors(settings)
+    if settings.learner.deterministic and (num_actors, settings.actor.sessions) != (1, 1):
+        raise ConfigError(
+            "learner.deterministic: expected one actor with actor.sessions=1, "
+            f"got {num_actors} with actor.sessions={settings.actor.sessions}"
+        )
     num_envs = num_actors * settings.actor.num_envs
     if num_envs > settings.learner.max_envs:
         raise ConfigError(

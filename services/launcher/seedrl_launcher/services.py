@@ -12,6 +12,7 @@ from pathlib import Path
 from seedrl_core.address import Address
 from seedrl_core.config import ActorConfig, BrokerConfig, LearnerConfig, Settings
 from seedrl_launcher.actor_fleet import ActorFleet
+from seedrl_launcher.kept_process import KeptProcess
 from seedrl_launcher.processes import Process
 
 _ACTOR_GRACE_S = 5.0
@@ -62,13 +63,13 @@ def actor_process(config_file: Path, addresses: Addresses, logs: Path, config: A
 
 
 class LocalServices:
-    """One learner, one broker and the actors of a run: started together, stopped in order."""
+    """One learner, one broker and the actors of a run: started together, kept alive, stopped in order."""
 
-    def __init__(self, learner: Process, broker: Process, fleet: ActorFleet, learner_grace_s: float) -> None:
+    def __init__(self, learner: KeptProcess, broker: KeptProcess, fleet: ActorFleet, learner_grace_s: float) -> None:
         """`learner_grace_s`: time the learner may take to finish in-flight work, seconds."""
-        self.learner = learner
-        self.broker = broker
-        self.fleet = fleet
+        self._learner = learner
+        self._broker = broker
+        self._fleet = fleet
         self._learner_grace_s = learner_grace_s + _CHECKPOINT_GRACE_S
 
     async def run(self, stop: asyncio.Event) -> bool:
@@ -77,53 +78,47 @@ class LocalServices:
         Whatever the reason, cancellation included, no process is left when it returns.
 
         Raises:
-          ServiceFailed: learner or broker ended unasked, or the actors did (see `ActorFleet.run`).
+          ServiceFailed: learner or broker failed too often, or in a way that another start cannot help; or actors did
+            (see `ActorFleet.run`), also when the run has gone on without one that was given up.
         """
         over = False
         try:
-            self.learner.start()
-            self.broker.start()
             over = await self._until_over(stop)
         finally:
             await self._stop_in_order(patience_s=_ACTOR_GRACE_S if over else 0.0)
-        code = self.learner.exit_code
+        code = self._learner.process.exit_code
         if code not in (None, 0, -signal.SIGTERM):  # asked to stop, but failed at its last checkpoint, say
-            raise self.learner.failure(code)
+            raise self._learner.process.failure(code)
+        if self._fleet.given_up is not None:
+            raise self._fleet.given_up
         return over
 
     def kill(self) -> None:
         """Ends every process at once."""
-        self.fleet.kill()
-        self.broker.kill()
-        self.learner.kill()
+        self._fleet.kill()
+        self._broker.kill()
+        self._learner.kill()
 
     async def _until_over(self, stop: asyncio.Event) -> bool:
         stopping = asyncio.create_task(stop.wait())
-        actors = asyncio.create_task(self.fleet.run())
-        learner = asyncio.create_task(self.learner.wait())
-        broker = asyncio.create_task(self.broker.wait())
-        tasks = (stopping, actors, learner, broker)
+        # Learner and broker first, in the order of what is told when several fail at a time.
+        services = [asyncio.create_task(service.run()) for service in (self._learner, self._broker, self._fleet)]
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((stopping, *services), return_when=asyncio.FIRST_COMPLETED)
             if stopping.done():
                 return False
-            if learner.done() and learner.result() != 0:
-                raise self.learner.failure(learner.result())
-            if actors.done():
-                actors.result()
-            elif broker.done():
-                raise self.broker.failure(broker.result())
+            next(service for service in services if service.done()).result()
             return True
         finally:
-            for task in tasks:
+            for task in (stopping, *services):
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(stopping, *services, return_exceptions=True)
 
     async def _stop_in_order(self, patience_s: float) -> None:
         """Actors first, so that nothing is in flight when the learner writes its last checkpoint."""
-        await self.fleet.stop(patience_s, _ACTOR_GRACE_S)
+        await self._fleet.stop(patience_s, _ACTOR_GRACE_S)
         await asyncio.gather(
-            self.learner.stop(patience_s, self._learner_grace_s), self.broker.stop(0.0, self._learner_grace_s)
+            self._learner.stop(patience_s, self._learner_grace_s), self._broker.stop(0.0, self._learner_grace_s)
         )
 
 

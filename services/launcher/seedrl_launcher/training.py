@@ -9,6 +9,8 @@ from seedrl_core.config import Settings
 from seedrl_core.errors import PeerLost
 from seedrl_launcher.actor_fleet import ActorFleet
 from seedrl_launcher.display import Display, Snapshot
+from seedrl_launcher.kept_process import KeptProcess, RestartBudget
+from seedrl_launcher.processes import Process
 from seedrl_launcher.run_directory import RunDirectory
 from seedrl_launcher.services import Addresses, LocalServices, actor_process, broker_process, learner_process
 from seedrl_launcher.status import StatusClient, connect
@@ -29,22 +31,27 @@ class Training:
         display: Display,
         *,
         num_actors: int,
-        resume: bool,
     ) -> None:
         """The run's resolved settings must be in its directory already; nothing is started yet."""
         config_file, logs = run.config_file, run.logs
-        flags = ["--run-dir", str(run.path), *(["--resume"] if resume else [])]
+
+        def kept(process: Process, *, may_end: bool = True) -> KeptProcess:
+            return KeptProcess(process, lambda: self._has_begun, display.tell, RestartBudget(), may_end=may_end)
+
         actors = [actor_process(config_file, addresses, logs, settings.actor, index) for index in range(num_actors)]
-        self._fleet = ActorFleet(actors, lambda: self._has_begun, display.tell)
+        # Started again, the learner goes on from its newest checkpoint; a new run's directory has none at first.
+        flags = ["--run-dir", str(run.path), "--set", "learner.resume_or_start=true"]
+        self._fleet = ActorFleet([kept(actor) for actor in actors], display.tell)
         self._services = LocalServices(
-            learner_process(config_file, addresses, logs, flags),
-            broker_process(config_file, addresses, logs),
+            kept(learner_process(config_file, addresses, logs, flags)),
+            kept(broker_process(config_file, addresses, logs), may_end=False),
             self._fleet,
             settings.learner.drain_grace_s,
         )
         self._address = addresses.learner
         self._access = settings.access
         self._display = display
+        self._has_begun = False
         self._first_env_steps: int | None = None
         self._status: learner.StatusReply | None = None
 
@@ -68,11 +75,6 @@ class Training:
         self._services.kill()
         self._display.__exit__(None, None, None)
 
-    @property
-    def _has_begun(self) -> bool:
-        status = self._status
-        return status is not None and self._first_env_steps is not None and status.env_steps > self._first_env_steps
-
     async def _watch(self, client: StatusClient) -> None:
         """Shows the run about once a second, until cancelled."""
         while True:
@@ -85,4 +87,5 @@ class Training:
     def _learn(self, status: learner.StatusReply) -> None:
         if self._first_env_steps is None:
             self._first_env_steps = status.env_steps
+        self._has_begun |= status.env_steps > self._first_env_steps
         self._status = status

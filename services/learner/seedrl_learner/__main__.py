@@ -37,6 +37,8 @@ def run(
     from seedrl_learner import compute
 
     compute.configure_tensorflow()
+    if learner.deterministic:
+        compute.make_deterministic(learner.seed)
     from seedrl_learner.server import serve  # imports tensorflow
 
     raise typer.Exit(run_service(lambda stop: serve(learner, stop, access=settings.access)))

@@ -7,9 +7,13 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from seedrl_core import wire
+from seedrl_core import codec, wire
 from seedrl_core.errors import BadRequest
 from seedrl_proto.v1 import learner_pb2 as learner
+
+# Sessions have one environment at least. What else stands in a request or beside a session's is a number or two.
+_MOST_REQUESTS = 1 << 16
+_MOST_FIELDS = 64
 
 
 class SerializedTick(NamedTuple):
@@ -37,12 +41,14 @@ class BatchRequest:
     @classmethod
     def parse(cls, serialized: bytes) -> BatchRequest:
         """The request in a message of the link; BadRequest when there is none in it."""
-        items, rest = wire.cut(serialized, learner.BatchRequest.REQUESTS_FIELD_NUMBER)
+        items, rest = wire.cut(serialized, learner.BatchRequest.REQUESTS_FIELD_NUMBER, _MOST_REQUESTS)
         others, ticks = [], []
         try:
             head = learner.BatchRequest.FromString(rest)
             for item in items:
-                values, rest = wire.cut(item, learner.SessionRequest.TICK_FIELD_NUMBER)
+                values, rest = wire.cut(item, learner.SessionRequest.TICK_FIELD_NUMBER, _MOST_FIELDS)
+                if len(rest) > codec.MAX_HELLO_BYTES + _MOST_FIELDS:
+                    raise BadRequest(f"open: expected at most {codec.MAX_HELLO_BYTES} bytes, got {len(rest)}")
                 request = learner.SessionRequest.FromString(rest)
                 if values:
                     ticks.append(SerializedTick(request.session, values[-1]))

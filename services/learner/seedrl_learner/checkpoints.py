@@ -1,8 +1,9 @@
 """Checkpoints on disk: written whole or not at all, the newest few kept.
 
 A checkpoint is a directory `step-<env_steps>-update-<policy_version>` with TensorFlow's variable files and `state.json`
-(counters, environment spec, learner configuration). It is written under another name, flushed and renamed, and never
-written again, so a directory of that name is always whole.
+(counters, environment spec, learner configuration), the replay where that is kept, and a manifest of all these. It is
+written under another name, flushed and renamed, and never written again, so a directory of that name was whole once;
+whether it still is, its manifest tells.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,16 +24,19 @@ from google.protobuf import json_format
 from seedrl_core import logs
 from seedrl_core.codec import spec_from_proto, spec_to_proto
 from seedrl_core.config import LearnerConfig
-from seedrl_core.errors import BadRequest, CheckpointError
+from seedrl_core.errors import BadRequest, CheckpointDamaged, CheckpointError
 from seedrl_core.spec import EnvironmentSpec
+from seedrl_learner import manifest
 from seedrl_learner.progress import Progress
 from seedrl_proto.v1 import spec_pb2
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_WITHOUT_MANIFEST = 1  # the version before
 _TEMPORARY = ".tmp-"
 _STATE = "state.json"
 _VARIABLES = "variables"
 _REPLAY = "replay"
+_DAMAGED = "damaged-"
 
 _log = logs.get(__name__)
 
@@ -68,11 +74,40 @@ class Checkpoints:
         """`keep` is how many of the newest remain."""
         self.directory = directory
         self._keep = keep
+        self._saving = threading.Lock()
 
-    def newest(self) -> Path | None:
-        """The newest whole checkpoint."""
-        found = self._all()
-        return found[-1] if found else None
+    @property
+    def exist(self) -> bool:
+        """True when there is one, be it whole or not."""
+        return bool(self._all())
+
+    def newest(self, *, set_aside: bool) -> CheckpointState:
+        """The newest whole checkpoint; damaged ones after it are passed over with a warning.
+
+        `set_aside`: they get another name, so that what the run saves from now on is not mistaken for older than they.
+
+        Raises:
+          CheckpointError: there is none, none is whole, or the newest is of another version.
+        """
+        damages: dict[Path, CheckpointDamaged] = {}
+        for path in reversed(self._all()):
+            try:
+                state = read_state(path)
+                break
+            except CheckpointDamaged as damage:
+                damages[path] = damage
+        else:
+            if not damages:
+                raise CheckpointError(f"no checkpoint in {self.directory}: there is nothing to start from")
+            first = next(iter(damages.values()))
+            raise CheckpointError(
+                f"none of the {len(damages)} checkpoints in {self.directory} is whole; the newest: {first}"
+            )
+        for path, error in damages.items():
+            _log.warning("checkpoint_damaged", path=str(path), error=str(error), instead=str(state.path))
+            if set_aside:
+                _rename(path, self.directory / f"{_DAMAGED}{path.name}")
+        return state
 
     def save(
         self,
@@ -80,52 +115,70 @@ class Checkpoints:
         progress: Progress,
         spec: EnvironmentSpec,
         config: LearnerConfig,
+        *,
+        between_updates: threading.Lock,
         save_replay: Callable[[Path], None] | None = None,
     ) -> Path:
         """Writes variables, state and the replay by `save_replay`, unless this policy version is there already.
+
+        `between_updates` is held while they are written, and not while they are summed up and flushed to the disk. A
+        save waits for the one before.
 
         Returns the checkpoint's directory.
 
         Raises:
           CheckpointError: the disk refused; earlier checkpoints are untouched.
         """
-        progress = replace(progress)  # inference goes on counting
-        final = self.directory / f"step-{progress.env_steps:012d}-update-{progress.policy_version:09d}"
-        if final.exists():
-            return final
-        temporary = self.directory / f"{_TEMPORARY}{final.name}"
-        try:
-            shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir(parents=True)
-            tf.train.Checkpoint(**trackables).write(str(temporary / _VARIABLES))
-            (temporary / _STATE).write_text(json.dumps(_state_to_json(progress, spec, config), indent=1))
-            if save_replay is not None:
-                save_replay(temporary / _REPLAY)
-            for path in (*temporary.rglob("*"), temporary):
-                _flush(path)
-            temporary.rename(final)
-            _flush(self.directory)
-        except (OSError, tf.errors.OpError) as error:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise CheckpointError(f"cannot write checkpoint {final}: {error}") from error
-        # A save that was killed leaves its directory behind.
-        for old in (*self._all()[: -self._keep], *self.directory.glob(f"{_TEMPORARY}*")):
-            shutil.rmtree(old, ignore_errors=True)
+        with self._saving:
+            with between_updates:
+                progress = replace(progress)  # inference goes on counting
+                final = self.directory / f"step-{progress.env_steps:012d}-update-{progress.policy_version:09d}"
+                if final.exists():
+                    return final
+                temporary = self.directory / f"{_TEMPORARY}{final.name}"
+                with _translated(final, temporary):
+                    shutil.rmtree(temporary, ignore_errors=True)
+                    temporary.mkdir(parents=True)
+                    tf.train.Checkpoint(**trackables).write(str(temporary / _VARIABLES))
+                    (temporary / _STATE).write_text(json.dumps(_state_to_json(progress, spec, config), indent=1))
+                    if save_replay is not None:
+                        save_replay(temporary / _REPLAY)
+            with _translated(final, temporary):
+                manifest.write(temporary)
+                for path in (*temporary.rglob("*"), temporary):
+                    _flush(path)
+                temporary.rename(final)
+                _flush(self.directory)
+            # A save that was killed leaves its directory behind.
+            for old in (*self._all()[: -self._keep], *self.directory.glob(f"{_TEMPORARY}*")):
+                shutil.rmtree(old, ignore_errors=True)
         _log.info("checkpoint_saved", path=str(final), env_steps=progress.env_steps)
         return final
 
     def _all(self) -> list[Path]:
-        return sorted(path for path in self.directory.glob("step-*") if (path / _STATE).is_file())
+        return sorted(path for path in self.directory.glob("step-*") if path.is_dir())
 
 
 def read_state(path: Path) -> CheckpointState:
-    """What a checkpoint says besides its variables; CheckpointError when it is none."""
+    """What a checkpoint says besides its variables, once all of it is found to be what was written.
+
+    Raises:
+      CheckpointDamaged: it is not.
+      CheckpointError: there is no checkpoint, or it is of another version.
+    """
+    if not path.is_dir():
+        raise CheckpointError(f"no checkpoint at {path}: there is no such directory")
+    has_manifest = (path / manifest.NAME).is_file()
+    if has_manifest:
+        manifest.verify(path)
     try:
         state = json.loads((path / _STATE).read_text())
-        if state["format_version"] != FORMAT_VERSION:
-            raise CheckpointError(
-                f"checkpoint {path}: expected format_version {FORMAT_VERSION}, got {state['format_version']}"
-            )
+    except FileNotFoundError as error:
+        raise CheckpointDamaged(f"no checkpoint at {path}: it has no {_STATE}") from error
+    except (OSError, ValueError) as error:
+        raise CheckpointDamaged(f"checkpoint {path} cannot be read: {error}") from error
+    try:
+        _check_version(path, state["format_version"], has_manifest)
         return CheckpointState(
             path=path,
             spec=spec_from_proto(json_format.ParseDict(state["spec"], spec_pb2.EnvironmentSpec())),
@@ -135,10 +188,19 @@ def read_state(path: Path) -> CheckpointState:
             episodes=int(state["episodes"]),
             returns=tuple(state["returns"]),
         )
-    except FileNotFoundError as error:
-        raise CheckpointError(f"no checkpoint at {path}: it has no {_STATE}") from error
-    except (OSError, ValueError, KeyError, TypeError, BadRequest, json_format.ParseError) as error:
+    except (ValueError, KeyError, TypeError, BadRequest, json_format.ParseError) as error:
         raise CheckpointError(f"checkpoint {path} cannot be read: {error}") from error
+
+
+def _check_version(path: Path, version: Any, has_manifest: bool) -> None:
+    if version == _WITHOUT_MANIFEST:
+        _log.warning(
+            "checkpoint_without_sums", path=str(path), reason="an earlier version wrote it: damage may go unseen"
+        )
+    elif version != FORMAT_VERSION:
+        raise CheckpointError(f"checkpoint {path}: expected format_version {FORMAT_VERSION}, got {version}")
+    elif not has_manifest:
+        raise CheckpointDamaged(f"checkpoint {path} has no {manifest.NAME}")
 
 
 def restore_variables(path: Path, trackables: Mapping[str, Any], *, partial: bool = False) -> None:
@@ -175,6 +237,24 @@ def _state_to_json(progress: Progress, spec: EnvironmentSpec, config: LearnerCon
         "spec": json_format.MessageToDict(spec_to_proto(spec), preserving_proto_field_name=True),
         "config": config.model_dump(mode="json"),
     }
+
+
+@contextmanager
+def _translated(final: Path, temporary: Path) -> Iterator[None]:
+    """Errors of the disk as CheckpointError; nothing half-written stays behind then."""
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise CheckpointError(f"cannot write checkpoint {final}: {error}") from error
+
+
+def _rename(path: Path, to: Path) -> None:
+    try:
+        shutil.rmtree(to, ignore_errors=True)
+        path.rename(to)
+    except OSError as error:
+        raise CheckpointError(f"cannot set the damaged checkpoint {path} aside: {error}") from error
 
 
 def _flush(path: Path) -> None:

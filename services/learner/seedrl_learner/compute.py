@@ -37,6 +37,14 @@ def configure_tensorflow() -> None:
         os.environ.setdefault(name, value)
 
 
+def make_deterministic(seed: int) -> None:
+    """Makes TensorFlow compute the same from the same, in this process, from now on; `seed` is for torsos of users."""
+    import tensorflow as tf
+
+    tf.random.set_seed(seed)
+    tf.config.experimental.enable_op_determinism()
+
+
 def compute_dtype(config: LearnerConfig) -> Literal["float32", "bfloat16"]:
     """The dtype of matrix work; "auto" means bfloat16 for convolutions where the hardware is fast at it."""
     if config.compute_dtype != "auto":

@@ -16,8 +16,8 @@ M = TypeVar("M", bound=BaseModel)
 # Of V-trace: each sample is used once, so what an environment step yields grows with the number of updates: small
 # batches. VECTOR was tuned on CartPole-v1 (batches of 16 unrolls learn more slowly, a rate of 2e-3 is not reliable),
 # IMAGE on Pong. Advantages are small there (a deviation of 0.2), so an entropy cost of 0.01 holds the policy near the
-# uniform one, and a baseline cost of 0.25 gives the torso to the values. With the mean image in them, features are
-# nearly constant, and values are learned five times slower.
+# uniform one, and gradients are mostly noise once the policy is no longer bad, so rate and entropy cost have to fall
+# early. With the mean image in them, features are nearly constant, and values are learned five times slower.
 _VTRACE: Mapping[str, Any] = {
     "network.core": "none",
     "network.core_size": 256,

@@ -79,14 +79,15 @@ class Inference:
         version = self._progress.policy_version
         first, action, behaviour, core_state = self._act(slots)
         finished = self._store.complete(slots, action, behaviour, core_state, version)
-        if self._queue.put(finished):
-            steps = int(np.count_nonzero(~first & ~self._greedy[slots]))
-            self._progress.env_steps += steps
-            self._metrics.count("env_steps_per_s", steps)
-        else:
+        steps = int(np.count_nonzero(~first & ~self._greedy[slots]))
+        if not self._queue.put(finished, when_taken_in=lambda: self._count(steps)):
             self._store.release(finished)
         ends = np.cumsum([len(slots) for slots, _ in ticks])[:-1]
         return list(zip(*(np.split(leaf, ends) for leaf in action), strict=True))
+
+    def _count(self, steps: int) -> None:
+        self._progress.env_steps += steps
+        self._metrics.count("env_steps_per_s", steps)
 
     def _act(self, slots: Slots) -> tuple[Array, list[Array], list[Array], list[Array]]:
         """The policy's step on the device, padded to a bucket: first, action, behaviour, core state before the step."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -42,7 +44,7 @@ class Reporter:
         run = self._run
         values = run.metrics.collect()
         if self._began is None and values.get("env_steps_per_s", 0.0) > 0:
-            self._began = (time.time(), run.progress.env_steps)
+            self._began = (time.monotonic(), run.progress.env_steps)
         values["learner/idle_share"] = 1.0 - values.pop("learner/busy_share", 0.0)
         values["learner/num_envs"] = float(num_envs)
         if run.machinery is not None:
@@ -56,11 +58,16 @@ class Reporter:
             try:
                 self._write(self._directory, values)
             except (OSError, tf.errors.OpError) as error:
+                # What follows half a record of TensorBoard's is never read: the next one goes into a new file.
+                self._writer = None
                 _log.error("metrics_not_written", error=str(error))
         return values
 
     def write_summary(self) -> None:
-        """Writes `summary.json`: what the run came to, from its first step in this process."""
+        """Writes `summary.json`: what the run came to, from its first step in this process.
+
+        A full disk is an error line.
+        """
         if self._directory is None:
             return
         run = self._run
@@ -74,9 +81,12 @@ class Reporter:
             "policy_version": run.progress.policy_version,
             "checkpoint": str(run.last_checkpoint) if run.last_checkpoint else None,
             "run_dir": str(self._directory),
-            "seconds": time.time() - run.started,
+            "seconds": time.monotonic() - run.started,
         }
-        (self._directory / "summary.json").write_text(json.dumps(summary) + "\n")
+        try:
+            (self._directory / "summary.json").write_text(json.dumps(summary) + "\n")
+        except OSError as error:
+            _log.error("summary_not_written", error=str(error))
 
     def _env_steps_per_s(self) -> float:
         """From the end of the first window with env steps, so that the start does not count; in a run that was over by
@@ -86,7 +96,7 @@ class Reporter:
         began, steps = self._began or (run.started, run.first_env_steps)
         if steps == run.progress.env_steps:
             began, steps = run.started, run.first_env_steps
-        return (run.progress.env_steps - steps) / (time.time() - began)
+        return (run.progress.env_steps - steps) / (time.monotonic() - began)
 
     def _write(self, directory: Path, values: dict[str, float]) -> None:
         progress = self._run.progress
@@ -98,8 +108,7 @@ class Reporter:
             "bottleneck": self.bottleneck,
             **values,
         }
-        with (directory / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        _append(directory / "metrics.jsonl", json.dumps(record) + "\n")
         if not self._run.config.tensorboard:
             return
         if self._writer is None:
@@ -108,3 +117,13 @@ class Reporter:
             for name, value in values.items():
                 tf.summary.scalar(name, value)
         self._writer.flush()
+
+
+def _append(path: Path, line: str) -> None:
+    """Adds the whole line to a file, or nothing: half a line would spoil the next one. OSError on a full disk."""
+    encoded = line.encode()
+    with path.open("ab", buffering=0) as file:
+        end = file.tell()
+        if file.write(encoded) < len(encoded):
+            file.truncate(end)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))

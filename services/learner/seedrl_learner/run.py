@@ -57,7 +57,7 @@ class Machinery:
         )
         replays = isinstance(agent, ReplayAgent) and config.mode == "train"
         capacity = replay_capacity(config.replay, layout.unroll_bytes) if replays else 0
-        self.queue = UnrollQueue(limit)
+        self.queue = UnrollQueue(limit, alternate=config.deterministic)
         # Rows being filled, waiting, just taken from there, and kept.
         num_rows = config.max_envs + 2 * self.queue.most_waiting(config.max_envs) + capacity
         self.store = store = UnrollStore(layout, config.max_envs, num_rows)
@@ -75,7 +75,7 @@ class Machinery:
 
     @property
     def takes_ticks(self) -> bool:
-        """False while ticks must wait: the queue is full, or all env steps are made and the run is about to end."""
+        """False while ticks must wait: for room in the queue, for training's turn, or for the end of a complete run."""
         return self.queue.is_closed or (self.queue.has_room and not self.trainer.is_complete)
 
     @property
@@ -97,7 +97,7 @@ class Run:
         self.config = config
         self.progress = Progress()
         self.metrics = Metrics()
-        self.started = time.time()
+        self.started = time.monotonic()
         self.machinery: Machinery | None = None
         self.last_checkpoint: Path | None = None
         self._checkpoints = Checkpoints(config.run_dir / "checkpoints", config.keep_checkpoints)
@@ -126,15 +126,21 @@ class Run:
 
         Raises:
           SpecMismatch: it exists and is for another spec.
+          ConfigError: no network can be built for it.
         """
         if self.machinery is None:
-            self.machinery = Machinery(self.config, spec, self.progress, self.metrics)
+            try:
+                self.machinery = Machinery(self.config, spec, self.progress, self.metrics)
+            except (ArithmeticError, MemoryError, ValueError, tf.errors.OpError) as error:
+                # A spec comes from outside; whatever is wrong with it must not end the learner.
+                _log.exception("network_not_built", environment=spec.environment_id)
+                raise ConfigError(f"no network can be built for {spec.environment_id}: {error}") from error
         else:
             check_same_spec(self.machinery.spec, spec)
         return self.machinery
 
     def save_checkpoint(self) -> Path:
-        """Writes a checkpoint between two updates.
+        """Writes a checkpoint of the time between two updates.
 
         Raises:
           CheckpointError: nothing to save yet, or the disk refused.
@@ -143,14 +149,14 @@ class Run:
         if machinery is None or self.serves_only:
             raise CheckpointError("there is nothing to save: the learner has no network yet, or only serves one")
         replay = machinery.replay if machinery.config.replay.save else None
-        with machinery.trainer.between_updates:
-            self.last_checkpoint = self._checkpoints.save(
-                self._trackables(machinery),
-                self.progress,
-                machinery.spec,
-                machinery.config,
-                save_replay=None if replay is None else replay.save,
-            )
+        self.last_checkpoint = self._checkpoints.save(
+            self._trackables(machinery),
+            self.progress,
+            machinery.spec,
+            machinery.config,
+            between_updates=machinery.trainer.between_updates,
+            save_replay=None if replay is None else replay.save,
+        )
         return self.last_checkpoint
 
     def _restore(self, state: CheckpointState) -> None:
@@ -181,19 +187,16 @@ class Run:
         return trackables
 
     def _find_checkpoint(self) -> CheckpointState | None:
-        config, newest = self.config, self._checkpoints.newest()
+        """The checkpoint to start from; None for a fresh start, which never happens where one is asked for or there."""
+        config, checkpoints = self.config, self._checkpoints
         if config.resume and config.checkpoint is not None:
             raise ConfigError("learner.resume and learner.checkpoint: expected one of them, got both")
-        if newest is not None and config.resume_or_start and not self.serves_only:
-            return read_state(newest)  # also where the run began from another run's checkpoint
-        if newest is not None and not (config.resume or self.serves_only):
+        if self.serves_only:
+            return read_state(config.checkpoint) if config.checkpoint else checkpoints.newest(set_aside=False)
+        if config.resume or (config.resume_or_start and checkpoints.exist):
+            return checkpoints.newest(set_aside=True)
+        if checkpoints.exist:
             raise CheckpointError(
                 f"{config.run_dir} already has checkpoints: set learner.resume, or choose another learner.run_dir"
             )
-        if config.checkpoint is not None:
-            return read_state(config.checkpoint)
-        if newest is not None:
-            return read_state(newest)
-        if config.resume or self.serves_only:
-            raise CheckpointError(f"no checkpoint in {self._checkpoints.directory}: there is nothing to start from")
-        return None
+        return read_state(config.checkpoint) if config.checkpoint else None

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from seedrl_core import codec, logs
 from seedrl_core.aio import tell_slow
-from seedrl_core.errors import BadRequest, ExpectedError, Overloaded, SpecMismatch
+from seedrl_core.errors import BadRequest, ExpectedError, Overloaded, SpecMismatch, words_of
 from seedrl_core.shared_memory import PeerRegion
+from seedrl_core.spec import EnvironmentSpec
 from seedrl_core.worker import Worker
 from seedrl_learner.batch_request import BatchRequest, SerializedTick
 from seedrl_learner.run import Machinery, Run
@@ -22,7 +23,7 @@ from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import learner_pb2 as learner
 
 _REMEMBERED_SESSIONS = 4096
-_MAX_INFO_NAMES = 256
+_MOST_INFO_NAMES = 256
 _log = logs.get(__name__)
 
 
@@ -167,12 +168,14 @@ class LearnerService:
                 raise SpecMismatch("this learner only serves: expected role ROLE_EVAL, got ROLE_TRAIN")
             if number in link.sessions:
                 raise BadRequest(f"session {number} is open already")
+            self._check_bytes(hello.num_envs, spec)
             known = self.run.machinery is not None
             machinery = self.run.build(spec)
             if not known:
                 self._announce(machinery)
             if hello.session_id in self._open_links:
                 self._close(*self._open_links[hello.session_id])
+            self._check_deterministic()
             slots = machinery.inference.open(hello.num_envs, greedy=greedy)
         except ExpectedError as error:
             return _error_reply(number, error)
@@ -188,6 +191,24 @@ class LearnerService:
             shared_memory=region is not None,
         )
         return learner.SessionReply(session=number, welcome=welcome)
+
+    def _check_deterministic(self) -> None:
+        """Raises BadRequest where a session would be the second of a run that needs a fixed order of ticks."""
+        if self.run.serves_only or not self.run.config.deterministic:
+            return
+        if self.num_sessions:
+            raise BadRequest("learner.deterministic: expected one actor with actor.sessions=1, got a second session")
+        if self.run.progress.env_steps > self.run.first_env_steps:
+            _log.warning("not_reproducible", reason="the session was opened again in the middle of the run")
+
+    def _check_bytes(self, num_envs: int, spec: EnvironmentSpec) -> None:
+        """What could never be sent is refused before anything is made for it."""
+        allowed, got = self.run.config.max_message_bytes, num_envs * spec.row_bytes
+        if got > allowed:
+            raise BadRequest(
+                f"spec: expected an observation of at most {allowed} bytes (max_message_bytes), got {got} for "
+                f"{num_envs} environments"
+            )
 
     def _map_region(self, hello: inference.Hello) -> PeerRegion | None:
         """The memory that a client offers; None when there is none, it is not wanted, or it is of another host."""
@@ -294,10 +315,17 @@ class LearnerService:
             metrics.observe(f"{group}/return", episode.episode_return)
             metrics.observe(f"{group}/length_steps", episode.length)
             for name, value in episode.info.items():
-                if name in self._info_names or len(self._info_names) < _MAX_INFO_NAMES:
-                    self._info_names.add(name)
+                if self._is_known_info(name):
                     metrics.observe(f"{group}/info/{name}", value)
+
+    def _is_known_info(self, name: str) -> bool:
+        """Each name is a metric for the rest of the run, so there is a limit to them; those beyond it are left out."""
+        if name not in self._info_names and len(self._info_names) < _MOST_INFO_NAMES:
+            self._info_names.add(name)
+            if len(self._info_names) == _MOST_INFO_NAMES:
+                _log.warning("episode_info_full", names=_MOST_INFO_NAMES)
+        return name in self._info_names
 
 
 def _error_reply(number: int, error: ExpectedError) -> learner.SessionReply:
-    return learner.SessionReply(session=number, error=learner.SessionError(code=error.status, message=str(error)))
+    return learner.SessionReply(session=number, error=learner.SessionError(code=error.status, message=words_of(error)))

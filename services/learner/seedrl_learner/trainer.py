@@ -62,16 +62,24 @@ class Trainer:
         self._stop.set()
 
     def run(self) -> None:
-        """Trains until `stop` or completion, in the calling thread."""
-        while not self._stop.is_set() and not self.is_complete:
-            if not self._enabled.wait(_POLL_S):
-                continue
-            with self._metrics.busy("train/wait_share"):
-                batch = self._data.next(_POLL_S)
-            if batch is None:
-                continue
-            with self._metrics.busy("train/busy_share", "train/update_ms"), self._metrics.busy("learner/busy_share"):
-                self.train_on(batch)
+        """Trains in the calling thread until `stop`, or until all env steps are made and no whole batch waits."""
+        while not self._stop.is_set():
+            complete = self.is_complete  # asked first: what is the last step's is waiting then
+            batch = self._next_batch()
+            if batch is not None:
+                with (
+                    self._metrics.busy("train/busy_share", "train/update_ms"),
+                    self._metrics.busy("learner/busy_share"),
+                ):
+                    self.train_on(batch)
+            elif complete:
+                return
+
+    def _next_batch(self) -> TrainingBatch | None:
+        if not self._enabled.wait(_POLL_S):
+            return None
+        with self._metrics.busy("train/wait_share"):
+            return self._data.next(_POLL_S)
 
     def train_on(self, batch: TrainingBatch) -> None:
         """One update."""

@@ -110,7 +110,7 @@ class UnrollStore:
             self._fields = {
                 name: np.empty((num_rows + 1, *shape), dtype) for name, (dtype, shape) in layout.fields.items()
             }
-        except MemoryError as error:
+        except (MemoryError, ValueError) as error:  # more than there is, or than a number of bytes can be
             gib = num_rows * layout.unroll_bytes / 2**30
             raise ConfigError(
                 f"unrolls of learner.max_envs environments need {gib:.1f} GiB: lower learner.max_envs or "

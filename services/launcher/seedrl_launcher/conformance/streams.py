@@ -14,7 +14,6 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
-from grpclib.health.service import Health
 from grpclib.server import Server, Stream
 
 from seedrl_core import codec
@@ -187,13 +186,13 @@ class _Inference(InferenceBase):
 
 @asynccontextmanager
 async def serving(address: Address, findings: Findings, on_hello: OnHello) -> AsyncIterator[None]:
-    """Serves `Inference` and health checks inside.
+    """Serves `Inference` inside.
 
     Raises:
       AddressInUse: somebody else listens there, or it is none of this machine's.
     """
     address.ensure_free()
-    server = Server([_Inference(findings, on_hello), Health()])
+    server = Server([_Inference(findings, on_hello)])
     try:
         await server.start(**({"path": address.path} if address.path else {"host": address.host, "port": address.port}))
     except OSError as error:

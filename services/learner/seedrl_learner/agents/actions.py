@@ -14,6 +14,9 @@ from seedrl_core.spec import ACTION_MASK, EnvironmentSpec, TensorSpec
 from seedrl_learner.rl.distributions import MASKED, Categorical, Distribution, Product, SquashedGaussian, reshape_last
 
 MAX_PARAMETERS = 1 << 16
+# Of choices that differ in size: each has a part of the graph, and all are filled up to the widest.
+MAX_UNEQUAL_CHOICES = 1 << 12
+MAX_PADDED_PARAMETERS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,10 @@ class DiscreteActions:
         if len(spec.action) > 1 or not leaf.is_integer or leaf.shape:
             got = ", ".join(leaf.describe() for leaf in spec.action)
             raise ConfigError(f"action space: agent {agent} expects one integer of shape (), got {got}")
-        return cls(leaf, int(leaf.low[0]), int(leaf.high[0]) - int(leaf.low[0]) + 1)
+        num_actions = int(leaf.high[0]) - int(leaf.low[0]) + 1
+        if not 1 <= num_actions <= MAX_PARAMETERS:
+            raise ConfigError(f"{leaf.path}: expected 1 to {MAX_PARAMETERS} actions, got {num_actions}")
+        return cls(leaf, int(leaf.low[0]), num_actions)
 
     def to_index(self, action: tuple[tf.Tensor, ...]) -> tf.Tensor:
         """The environment's action leaves [...] as int32 indices [...]."""
@@ -76,12 +82,19 @@ class IntegerLeaf:
 
     def __init__(self, leaf: TensorSpec) -> None:
         self._leaf = leaf
+        _check_size(leaf)
         low, high = leaf.bounds
         sizes = [int(size) for size in high - low + 1]
         if min(sizes) < 1 or sum(sizes) > MAX_PARAMETERS:
             raise ConfigError(
                 f"{leaf.path}: expected low <= high and at most {MAX_PARAMETERS} values, counted over all elements, "
                 f"got {sum(sizes)}"
+            )
+        padded = len(sizes) * max(sizes)
+        if len(set(sizes)) > 1 and (len(sizes) > MAX_UNEQUAL_CHOICES or padded > MAX_PADDED_PARAMETERS):
+            raise ConfigError(
+                f"{leaf.path}: of choices that differ in size expected at most {MAX_UNEQUAL_CHOICES}, and "
+                f"{MAX_PADDED_PARAMETERS} values when all are as many as the most, got {len(sizes)} and {padded}"
             )
         self.distribution: Distribution = Categorical(sizes)
         self.num_features = sum(sizes)
@@ -109,11 +122,14 @@ class BoxLeaf:
 
     def __init__(self, leaf: TensorSpec) -> None:
         self._leaf = leaf
+        _check_size(leaf)
         low, high = leaf.bounds
-        if not np.isfinite(low).all() or not np.isfinite(high).all() or not (low < high).all():
+        with np.errstate(over="ignore", invalid="ignore"):
+            extent = np.float32(high) - np.float32(low)
+        if not np.isfinite(extent).all() or not (extent > 0).all():
             raise ConfigError(
-                f"{leaf.path}: expected finite bounds for a continuous action, low < high, got low {leaf.low} and high "
-                f"{leaf.high} (none means unbounded)"
+                f"{leaf.path}: expected finite bounds for a continuous action, low < high, got low {leaf.low[:9]} and "
+                f"high {leaf.high[:9]} (none means unbounded)"
             )
         self._squash = SquashedGaussian(low.tolist(), high.tolist())
         self._low, self._high = low.astype(leaf.dtype), high.astype(leaf.dtype)
@@ -134,6 +150,11 @@ class BoxLeaf:
     def features(self, value: tf.Tensor) -> tf.Tensor:
         """Scaled to -1..1."""
         return self._squash.relative(tf.cast(reshape_elements(value, self._leaf), tf.float32))
+
+
+def _check_size(leaf: TensorSpec) -> None:
+    if leaf.size > MAX_PARAMETERS:
+        raise ConfigError(f"{leaf.path}: expected at most {MAX_PARAMETERS} elements of an action, got {leaf.size}")
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from typing import Any
 import tensorflow as tf
 
 from seedrl_core.config import NetworkConfig
-from seedrl_core.errors import CheckpointError, ConfigError
+from seedrl_core.errors import ConfigError
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
 from seedrl_learner import defaults
 from seedrl_learner.agents import make_agent
 from seedrl_learner.agents.base import Agent
 from seedrl_learner.batch import StepInput
-from seedrl_learner.checkpoints import Checkpoints, CheckpointState, read_state, restore_variables
+from seedrl_learner.checkpoints import Checkpoints, CheckpointState, restore_variables
 
 POLICY_FILE = "policy.json"
 _FIRST, _REWARD, _CORE_STATE, _PREVIOUS = "first", "reward", "core_state", "previous_"
@@ -82,10 +82,7 @@ def export(run_dir: Path, out: Path) -> Path:
     """
     if out.exists():
         raise ConfigError(f"{out} exists already: choose another directory for the model")
-    checkpoint = Checkpoints(run_dir / "checkpoints", 1).newest()
-    if checkpoint is None:
-        raise CheckpointError(f"no checkpoint in {run_dir / 'checkpoints'}: there is nothing to export")
-    state = read_state(checkpoint)
+    state = Checkpoints(run_dir / "checkpoints", 1).newest(set_aside=False)
     policy = GreedyPolicy(state)
     signature = policy.act.get_concrete_function(**policy.inputs)
     tf.saved_model.save(policy, str(out), signatures={"serving_default": signature})
@@ -97,7 +94,7 @@ def export(run_dir: Path, out: Path) -> Path:
         "outputs": _described(signature.structured_outputs),
     }
     (out / POLICY_FILE).write_text(json.dumps(description, indent=1) + "\n")
-    return checkpoint
+    return state.path
 
 
 def _inputs(spec: EnvironmentSpec, agent: Agent, network: NetworkConfig, frame_stack: int) -> dict[str, tf.TensorSpec]:

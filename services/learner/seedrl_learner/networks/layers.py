@@ -8,12 +8,24 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from seedrl_core.errors import ConfigError
+
 RELU_SCALE = math.sqrt(2.0)
+MAX_KERNEL = 1 << 26
 
 
 def orthogonal(rng: np.random.Generator, shape: tuple[int, ...], scale: float) -> npt.NDArray[np.float32]:
-    """A kernel [..., inputs, outputs] whose matrix [... * inputs, outputs] is orthogonal, times `scale`."""
+    """A kernel [..., inputs, outputs] whose matrix [... * inputs, outputs] is orthogonal, times `scale`.
+
+    Raises:
+      ConfigError: it has more than MAX_KERNEL numbers, so that the environment is too large for the network.
+    """
     rows, columns = math.prod(shape[:-1]), shape[-1]
+    if rows * columns > MAX_KERNEL:
+        raise ConfigError(
+            f"learner.network: expected layers of at most {MAX_KERNEL} numbers, got one of {rows} x {columns}: the "
+            "observation or the action space is too large for it"
+        )
     # TensorFlow's, since threads of NumPy's that wait for each other take minutes where cores are scarce.
     q, r = tf.linalg.qr(rng.standard_normal((max(rows, columns), min(rows, columns))))
     q = q.numpy() * np.sign(np.diag(r.numpy()))

@@ -7,11 +7,15 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
+from seedrl_core.errors import ConfigError
 from seedrl_core.spec import TensorSpec
 
 MAX_ONE_HOT = 4096
 MAX_VOCABULARY = 1 << 16
+MAX_TOKENS = 1 << 10
 EMBEDDING_SIZE = 32
+# Elements of a leaf that a layer takes one by one.
+MAX_ELEMENTS = 1 << 18
 
 
 class LeafLayer(Protocol):
@@ -29,13 +33,25 @@ def leaf_layer(leaf: TensorSpec, rng: np.random.Generator, dtype: tf.DType) -> L
 
     Bounded int32 and int64 leaves (Discrete, MultiDiscrete, an instruction) are categories: one-hot where that is
     small, an embedding for vectors of a larger vocabulary. Anything else is numbers.
+
+    Raises:
+      ConfigError: the leaf is too large.
     """
+    if leaf.size > MAX_ELEMENTS:
+        raise ConfigError(
+            f"{leaf.path}: expected at most {MAX_ELEMENTS} elements of a leaf that is no image, got {leaf.size}"
+        )
     low, high = leaf.bounds
     if leaf.dtype.name in ("int32", "int64") and np.isfinite(low).all() and np.isfinite(high).all():
         sizes = high - low + 1
         if sizes.sum() <= MAX_ONE_HOT:
             return OneHot(leaf, dtype)
-        if len(leaf.shape) <= 1 and len(set(low)) == len(set(high)) == 1 and sizes[0] <= MAX_VOCABULARY:
+        if (
+            len(leaf.shape) <= 1
+            and leaf.size <= MAX_TOKENS
+            and len(set(low)) == len(set(high)) == 1
+            and sizes[0] <= MAX_VOCABULARY
+        ):
             return Embedding(leaf, rng, dtype)
     return Numbers(leaf, dtype)
 
@@ -51,9 +67,11 @@ class Numbers(tf.Module):
         low, high = leaf.bounds
         if leaf.dtype.name == "uint8":
             low, high = np.maximum(low, 0.0), np.minimum(high, 255.0)
-        scaled = leaf.is_integer & np.isfinite(high - low) & (high > low)
+        with np.errstate(all="ignore"):  # of infinite bounds
+            extent = high - low
+        scaled = leaf.is_integer & np.isfinite(extent) & (extent > 0)
         self._low = np.where(scaled, low, 0.0).astype(np.float32)
-        self._scale = (1.0 / np.where(scaled, high - low, 1.0)).astype(np.float32)
+        self._scale = (1.0 / np.where(scaled, extent, 1.0)).astype(np.float32)
         self._is_plain = not scaled.any()
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
