@@ -18,7 +18,7 @@ from ports import free_port
 
 from seedrl_core.access import Role
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 PATIENCE_S = 300.0
 TOKENS = {role.variable: token(role) for role in Role}
@@ -70,8 +70,10 @@ def test_an_installation_trains_over_mutual_tls_with_a_token_for_each_role(tmp_p
             tmp_path / "broker.log", "seedrl_broker", *shared, "--listen", broker, "--learner", learner
         ) as brokering,
     ):
-        until(lambda: call("status", broker, *shared, "--json").returncode == 0, "the broker")
-        until(lambda: call("status", learner, *shared, "--json").returncode == 0, "the learner")
+        for name, address in (("broker", broker), ("learner", learner)):
+            until(lambda name=name: f'"{name}_ready"' in (tmp_path / f"{name}.log").read_text(), name)
+            told = call("status", address, *shared, "--json")
+            assert last_json(told.stdout)["service"] == name, told.stderr
         refused = call("status", learner, *shared, "--set", f"access.operator_token_file={tmp_path / 'actor.token'}")
         assert refused.returncode == 1
         assert "expected a token of role broker or operator, got an unknown one" in refused.stderr

@@ -42,6 +42,6 @@ def channel_options(access: AccessConfig) -> tuple[tuple[str, Any], ...]:
 
 def explained(details: str, address: Address, access: AccessConfig) -> str:
     """Why a channel cannot connect: gRPC's own words, and what they may mean."""
-    if "Socket closed" in details and not address.path:
+    if not address.path and ("Socket closed" in details or "reset by peer" in details):
         return f"{details} ({tls.meaning_of_silence(access)})"
     return details
