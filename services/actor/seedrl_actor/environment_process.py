@@ -28,9 +28,10 @@ from seedrl_proto.v1 import spec_pb2
 # That a worker may tell of itself.
 _ERRORS = {cls.__name__: cls for cls in (BadRequest, ConfigError, EnvironmentFailed)}
 
-_STACK_S = 1.0  # time to write its stack
+_STACK_S = 5.0  # time to begin to write its stack
+_STACK_PART_S = 0.2  # time to go on with it
+_PART_BYTES = 1 << 16
 _END_S = 1.0  # time to end by itself
-_MAX_STACK_BYTES = 1 << 16
 _log = logs.get(__name__)
 
 
@@ -150,12 +151,20 @@ class EnvironmentProcess:
 
     def _after_hang(self) -> str:
         """Tells where it hangs, ends it and says what happened."""
-        os.kill(self.pid, STACK_SIGNAL)
-        told, _, _ = select.select([self._stack], [], [], _STACK_S)
-        stack = os.read(self._stack, _MAX_STACK_BYTES).decode(errors="replace") if told else ""
-        _log.warning("environment_hangs", environment=self._job.name, elapsed_s=self._timeout_s, stack=stack)
+        _log.warning(
+            "environment_hangs", environment=self._job.name, elapsed_s=self._timeout_s, stack=self._ask_for_stack()
+        )
         self.kill()
         return f"no answer for {self._timeout_s:g} s ({self._limit})"
+
+    def _ask_for_stack(self) -> str:
+        """Where it is, or nothing where it cannot tell any more: stopped, or not yet set up to."""
+        os.kill(self.pid, STACK_SIGNAL)
+        parts, patience_s = [], _STACK_S
+        while select.select([self._stack], [], [], patience_s)[0] and (part := os.read(self._stack, _PART_BYTES)):
+            parts.append(part)
+            patience_s = _STACK_PART_S
+        return b"".join(parts).decode(errors="replace")
 
     def _after_end(self) -> str:
         """Says how it ended."""
