@@ -92,7 +92,7 @@ def _of_service(service: str) -> list[Fault]:
             exits={service: [0]},
         ),
         on(f"SIGSTOP for {LONG_S:g} s", strike=here(strikes.suspend, LONG_S), cost=Cost.REOPENED),
-        on("hangs, is replaced, is killed", strike=strikes.replace_hung_actor, cost=restarted)
+        on("hangs, is replaced, is killed", strike=strikes.replace_hung_actor, cost=restarted, exits=killed)
         if is_actor
         else on(
             "hangs, is killed, is replaced", strike=here(strikes.replace_hung_server), cost=restarted, exits=killed

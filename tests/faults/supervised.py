@@ -98,9 +98,8 @@ class Supervised:
         self._wanted = False
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
-            await self._process.wait()
         if self._task is not None:
-            self._task.cancel()
+            await self._task
         if self._notifications.fileno() >= 0:
             asyncio.get_running_loop().remove_reader(self._notifications)
             self._notifications.close()
@@ -137,6 +136,8 @@ class Supervised:
             if gives_up or not self._wanted:
                 return
             await asyncio.sleep(RESTART_S)
+            if not self._wanted:
+                return
 
     def _hear(self) -> None:
         if b"READY=1" in self._notifications.recv(4096):
