@@ -12,16 +12,17 @@ from seedrl_core.config import load_settings
 from seedrl_core.errors import BadRequest, PeerLost
 from seedrl_proto.v1 import inference_pb2 as inference
 from seedrl_proto.v1 import learner_pb2 as learner
+from seedrl_proto.v1 import spec_pb2
 
 
-def hello(number: int, num_envs: int, actor_id: str = "") -> inference.Hello:
+def hello(number: int, num_envs: int, environment_id: str = "") -> inference.Hello:
     """A valid Hello, but for its spec."""
     return inference.Hello(
         protocol_version=1,
         session_id=bytes([number]) * 16,
         num_envs=num_envs,
         role=inference.ROLE_TRAIN,
-        actor_id=actor_id,
+        spec=spec_pb2.EnvironmentSpec(environment_id=environment_id),
     )
 
 
@@ -126,7 +127,7 @@ async def test_opens_are_split_over_requests_that_the_learner_takes():
     world = World()
     sessions = []
     for number in range(1, 6):
-        sessions.append(world.service.open(hello(number, 1, actor_id="a" * 3000)))
+        sessions.append(world.service.open(hello(number, 1, environment_id="a" * 3000)))
     world.connect(max_message_bytes=10_000)
     opened: list[int] = []
     while len(opened) < len(sessions):

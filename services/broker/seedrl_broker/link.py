@@ -11,7 +11,7 @@ import grpc
 
 from seedrl_broker.service import BrokerService
 from seedrl_core import logs
-from seedrl_core.aio import first_leaf
+from seedrl_core.aio import first_leaf, raise_if_cancelled
 from seedrl_core.errors import PeerLost
 from seedrl_grpc.server import KEEPALIVE
 from seedrl_proto.v1 import learner_pb2 as learner
@@ -66,6 +66,7 @@ class LearnerLink:
             except PeerLost as error:
                 _log.warning("learner_not_there", learner=self._address, reason=str(error))
                 self._service.link_lost(f"{self._address}: {error}")
+            raise_if_cancelled()
             await self._on_change()
             await asyncio.sleep(random.uniform(*_RETRY_S))
 
