@@ -553,3 +553,23 @@ async def test_a_terminated_process_drains_and_exits_with_success(tmp_path, kind
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+
+
+async def test_a_second_sigterm_ends_a_process_at_once(tmp_path):
+    """While it waits for a client that does not leave; the exit code is that of a process ended by the signal."""
+    listen, learner_address = (f"unix:{tmp_path / name}" for name in ("broker", "learner"))
+    patient = [*command(listen, learner_address), "--set", "broker.drain_grace_s=3600"]
+    async with learner_at(learner_address, FakeLearner()):
+        process = await asyncio.create_subprocess_exec(*patient, stderr=subprocess.DEVNULL)
+        try:
+            async with grpc.aio.insecure_channel(listen) as channel:
+                client = await Broker(listen, channel, asyncio.Event()).session()
+                process.send_signal(signal.SIGTERM)
+                assert (await client.read()).drain.code == inference.Drain.RESTARTING
+                process.send_signal(signal.SIGTERM)
+                async with asyncio.timeout(TIMEOUT_S):
+                    assert await process.wait() == 128 + signal.SIGTERM
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()

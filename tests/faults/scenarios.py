@@ -1,20 +1,19 @@
-"""The faults: what is done to which service or link, and what must have come of it when it is over."""
+"""The faults: what is done to which service or link, and what must be true when it is over."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from faults import strikes
 from faults.levels import Level
-from faults.proxy import Proxy
+from faults.strikes import CLOCK_JUMP_S, DELAY_S, LONG_S, SHORT_S, SLOW_BYTES_PER_S
 from faults.supervised import Supervised
-from faults.system import NUM_ENVS, SESSIONS, System
-from metrics_page import log_lines
+from faults.system import NUM_ENVS, System
 
 from seedrl_client.session import SILENCE_S
 
@@ -22,11 +21,6 @@ RECOVERY_S = 5.0
 GROWTH_MIB = 32.0
 # Longest that grpcio's keep-alive, as it is set, takes to find a dead connection; it may be sooner.
 KEEPALIVE_S = 20.0
-LONG_S = 20.0
-SHORT_S = 5.0
-DELAY_S = 0.2
-SLOW_BYTES_PER_S = 500.0
-CLOCK_JUMP_S = 3600
 
 
 class Cost(IntEnum):
@@ -80,172 +74,6 @@ class Fault:
     afterwards: Callable[[System], Awaitable[None]] | None = None
 
 
-# Signals.
-
-
-async def kill(service: str, system: System) -> None:
-    """Kill -9; the supervisor starts it again."""
-    system.services[service].send(signal.SIGKILL)
-    await system.services[service].until_ready()
-
-
-async def terminate(service: str, system: System) -> None:
-    """SIGTERM, and a start at the same address, as `systemctl restart` does."""
-    await system.services[service].stop()
-    await system.services[service].start()
-
-
-async def suspend(service: str, seconds: float, system: System) -> None:
-    """SIGSTOP for a while."""
-    system.services[service].send(signal.SIGSTOP)
-    await asyncio.sleep(seconds)
-    system.services[service].send(signal.SIGCONT)
-
-
-async def replace_hung_server(service: str, system: System) -> None:
-    """A server that hangs keeps its address: a second one says so and ends. Once it is killed, one can start there."""
-    hung = system.services[service]
-    hung.send(signal.SIGSTOP)
-    code, words = await hung.call()
-    assert (code, words) == (1, f"error: a server already listens on {system.address(service)}")
-    hung.send(signal.SIGKILL)
-    await hung.until_ready()
-
-
-async def replace_hung_actor(system: System) -> None:
-    """A replacement for an actor that hangs, and so keeps its connections, is served at once."""
-    hung = system.services["actor"]
-    hung.send(signal.SIGSTOP)
-    await system.add_actor("actor").start()
-
-    async def missing() -> str:
-        sessions = (await system.status("broker"))["sessions"]
-        return "" if sessions == 2 * SESSIONS else f"{2 * SESSIONS} sessions, there are {sessions}"
-
-    await system.until(missing)
-    await hung.abandon()
-
-
-async def retire_broker(system: System) -> None:
-    """A broker goes and does not come back, and one of its actors has the address of another besides."""
-    both = f"{system.address('broker')},{system.address('other-broker')}"
-    await system.add_actor("third-actor", both).start()
-    system.actors["third-actor"] = "broker"
-    await system.until_recovered(await system.mark())
-    await system.services["broker"].stop()
-    del system.actors["actor"]
-    system.actors["third-actor"] = "other-broker"
-
-
-async def reinstate_broker(system: System) -> None:
-    """All is as it was before, but that the actor with two addresses has come and gone, with its first environments."""
-    assert len(system.lives_of("third-actor")) == NUM_ENVS
-    await system.services["broker"].start()
-    assert await system.services.pop("third-actor").stop() == 0
-    del system.actors["third-actor"]
-    system.actors["actor"] = "broker"
-    await system.until_recovered(await system.mark())
-
-
-# Links.
-
-
-async def cut(link: str, system: System) -> None:
-    """Nothing passes for a while."""
-    proxy = _proxy(link, system)
-    proxy.cut()
-    await asyncio.sleep(LONG_S)
-    proxy.mend()
-
-
-async def delay(link: str, system: System) -> None:
-    """Everything comes late for a while."""
-    proxy = _proxy(link, system)
-    proxy.delay_s = DELAY_S
-    await asyncio.sleep(SHORT_S)
-    proxy.delay_s = 0.0
-
-
-async def slow_down(link: str, system: System) -> None:
-    """Next to nothing passes for a while."""
-    proxy = _proxy(link, system)
-    proxy.bytes_per_s = SLOW_BYTES_PER_S
-    await asyncio.sleep(SHORT_S)
-    proxy.bytes_per_s = None
-
-
-async def half_close(link: str, towards: str, system: System) -> None:
-    """One direction of each connection ends."""
-    _proxy(link, system).half_close(towards)
-
-
-async def reset(link: str, system: System) -> None:
-    """Each connection ends with a reset."""
-    _proxy(link, system).reset()
-
-
-async def forget(link: str, system: System) -> None:
-    """Connections die without a word; new ones can be made."""
-    _proxy(link, system).forget()
-
-
-def _proxy(link: str, system: System) -> Proxy:
-    return system.to_broker if link == "actor-broker" else system.to_learner
-
-
-# The learner's surroundings.
-
-
-async def pause_training(system: System) -> None:
-    """The queue of unrolls fills up, and answers wait."""
-    await system.set_training(False)
-    await asyncio.sleep(SHORT_S)
-    await system.set_training(True)
-
-
-async def fill_disk(system: System) -> None:
-    """No space is left for checkpoints and metrics, while training goes on; then there is some again."""
-    filler = system.run_dir / "filler"
-    num_failures = _count(system, "checkpoint_failed")
-    with filler.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError:
-            pass  # full
-
-    async def missing() -> str:
-        return "" if _count(system, "checkpoint_failed") > num_failures else "a checkpoint that cannot be written"
-
-    await system.until(missing)
-    await system.until_recovered(await system.mark())
-    filler.unlink()
-
-
-async def until_saved(system: System) -> None:
-    """Waits for the next checkpoint; no record of the metrics was spoilt."""
-    num_saved = _count(system, "checkpoint_saved")
-
-    async def missing() -> str:
-        return "" if _count(system, "checkpoint_saved") > num_saved else "a checkpoint"
-
-    await system.until(missing)
-    for line in (system.run_dir / "metrics.jsonl").read_text().splitlines():
-        assert "env_steps" in json.loads(line)
-
-
-async def move_clocks(system: System) -> None:
-    """The wall clocks of all services jump ahead, and later back beyond the true time."""
-    for offset_s in (CLOCK_JUMP_S, -CLOCK_JUMP_S):
-        system.move_clocks(offset_s)
-        await system.until_recovered(await system.mark())
-    system.move_clocks(0)
-
-
-def _count(system: System, event: str) -> int:
-    return sum(line["event"] == event for line in log_lines(system.services["learner"].log))
-
-
 def _of_service(service: str) -> list[Fault]:
     on = functools.partial(Fault, where=service, spares_others=service != "learner")
     is_actor = service == "actor"
@@ -256,12 +84,19 @@ def _of_service(service: str) -> list[Fault]:
         return functools.partial(strike, service, *arguments)
 
     return [
-        on("kill -9, started again by its supervisor", strike=here(kill), cost=restarted, exits=killed),
-        on("SIGTERM, started again at its address", strike=here(terminate), cost=restarted, exits={service: [0]}),
-        on(f"SIGSTOP for {LONG_S:g} s", strike=here(suspend, LONG_S), cost=Cost.REOPENED),
-        on("hangs, is replaced, is killed", strike=replace_hung_actor, cost=restarted)
+        on("kill -9, started again by its supervisor", strike=here(strikes.kill), cost=restarted, exits=killed),
+        on(
+            "SIGTERM, started again at its address",
+            strike=here(strikes.terminate),
+            cost=restarted,
+            exits={service: [0]},
+        ),
+        on(f"SIGSTOP for {LONG_S:g} s", strike=here(strikes.suspend, LONG_S), cost=Cost.REOPENED),
+        on("hangs, is replaced, is killed", strike=strikes.replace_hung_actor, cost=restarted, exits=killed)
         if is_actor
-        else on("hangs, is killed, is replaced", strike=here(replace_hung_server), cost=restarted, exits=killed),
+        else on(
+            "hangs, is killed, is replaced", strike=here(strikes.replace_hung_server), cost=restarted, exits=killed
+        ),
     ]
 
 
@@ -272,13 +107,17 @@ def _of_link(link: str, found_s: float) -> list[Fault]:
         return functools.partial(strike, link, *arguments)
 
     return [
-        lost(f"cut for {LONG_S:g} s", strike=here(cut)),
-        kept(f"{1000 * DELAY_S:g} ms late for {SHORT_S:g} s", strike=here(delay)),
-        kept(f"{SLOW_BYTES_PER_S:g} bytes/s for {SHORT_S:g} s", strike=here(slow_down)),
-        lost("half-closed towards the client", strike=here(half_close, "client")),
-        lost("half-closed towards the server", strike=here(half_close, "server")),
-        lost("reset", strike=here(reset)),
-        lost(f"dead without a word, found within {found_s:g} s", strike=here(forget), limit_s=found_s + RECOVERY_S),
+        lost(f"cut for {LONG_S:g} s", strike=here(strikes.cut)),
+        kept(f"{1000 * DELAY_S:g} ms late for {SHORT_S:g} s", strike=here(strikes.delay)),
+        kept(f"{SLOW_BYTES_PER_S:g} bytes/s for {SHORT_S:g} s", strike=here(strikes.slow_down)),
+        lost("half-closed towards the client", strike=here(strikes.half_close, "client")),
+        lost("half-closed towards the server", strike=here(strikes.half_close, "server")),
+        lost("reset", strike=here(strikes.reset)),
+        lost(
+            f"dead without a word, found within {found_s:g} s",
+            strike=here(strikes.forget),
+            limit_s=found_s + RECOVERY_S,
+        ),
     ]
 
 
@@ -289,24 +128,24 @@ FAULTS = [
     Fault(
         "gone for good; an actor that has another's address too",
         "broker",
-        retire_broker,
+        strikes.retire_broker,
         Cost.REOPENED,
         exits={"broker": [0]},
-        afterwards=reinstate_broker,
+        afterwards=strikes.reinstate_broker,
     ),
-    Fault(f"training paused for {SHORT_S:g} s", "learner", pause_training, Cost.NOTHING),
+    Fault(f"training paused for {SHORT_S:g} s", "learner", strikes.pause_training, Cost.NOTHING),
     Fault(
         "full disk, space again",
         "learner",
-        fill_disk,
+        strikes.fill_disk,
         Cost.NOTHING,
         skip=lambda system: "" if system.has_own_disk else "no disk can be mounted here",
-        afterwards=until_saved,
+        afterwards=strikes.until_saved,
     ),
     Fault(
         f"wall clock {CLOCK_JUMP_S} s ahead, then back",
         "all",
-        move_clocks,
+        strikes.move_clocks,
         Cost.NOTHING,
         skip=lambda system: "" if system.moves_clocks else "there is no C compiler",
     ),
@@ -354,12 +193,13 @@ class _Before:
 
     async def check(self, fault: Fault, system: System) -> Cost:
         """The end of a fault; gives what it has cost."""
+        exits = {name: service.exits[self.exits[name] :] for name, service in self.services.items()}
+        exits = {name: codes for name, codes in exits.items() if codes}
+        assert exits == fault.exits, f"exit codes {exits}, expected {fault.exits}"
         system.evidence.check()
         cost, of_others = self._cost(system, "actor"), self._cost(system, "other-actor")
         assert cost <= fault.cost, cost.words
         assert of_others is Cost.NOTHING or not fault.spares_others, f"the others noticed: {of_others.words}"
-        exits = {name: service.exits[self.exits[name] :] for name, service in self.services.items()}
-        assert {name: codes for name, codes in exits.items() if codes} == fault.exits
         await system.until(lambda: self._above_level(system))
         return cost
 

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from seedrl_core.aio import PARENT_PID
+
 # Of deploy/systemd, but sooner: exit code 2 is not tried again.
 RESTART_S = 0.5
 FATAL_EXIT_CODE = 2
@@ -34,7 +36,9 @@ class Supervised:
         self.exits: list[int] = []
         self._command = [sys.executable, "-m", module, *flags]
         self._notify_path = directory / f"{name}.notify"
-        self._environment = {**os.environ, **environment, "NOTIFY_SOCKET": str(self._notify_path)}
+        # With the test everything ends, however that ends.
+        own = {"NOTIFY_SOCKET": str(self._notify_path), PARENT_PID: str(os.getpid())}
+        self._environment = {**os.environ, **environment, **own}
         self._process: asyncio.subprocess.Process | None = None
         self._ready = asyncio.Event()
         self._wanted = False
@@ -94,9 +98,8 @@ class Supervised:
         self._wanted = False
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
-            await self._process.wait()
         if self._task is not None:
-            self._task.cancel()
+            await self._task
         if self._notifications.fileno() >= 0:
             asyncio.get_running_loop().remove_reader(self._notifications)
             self._notifications.close()
@@ -133,6 +136,8 @@ class Supervised:
             if gives_up or not self._wanted:
                 return
             await asyncio.sleep(RESTART_S)
+            if not self._wanted:
+                return
 
     def _hear(self) -> None:
         if b"READY=1" in self._notifications.recv(4096):

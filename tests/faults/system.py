@@ -15,11 +15,10 @@ import os
 import shutil
 import subprocess
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from socket import socket
 from typing import Any
 
 from faults.evidence import Evidence
@@ -27,6 +26,7 @@ from faults.levels import Level, processes_with
 from faults.proxy import Proxy
 from faults.supervised import Supervised
 from grpclib.client import Channel
+from ports import free_port
 
 from seedrl_core.errors import PeerLost
 from seedrl_launcher.status import connect, plain_values
@@ -83,7 +83,7 @@ class System:
         self.services: dict[str, Supervised] = {}
         self._all: list[Supervised] = []
         self._marker = f"{_MARKER}={uuid.uuid4()}"
-        self._ports = {name: _free_port() for name in ("learner", "broker", "other-broker")}
+        self._ports = {name: free_port() for name in ("learner", "broker", "other-broker")}
         self.to_broker, self.to_learner = Proxy(self._ports["broker"]), Proxy(self._ports["learner"])
         self.actors = {"actor": "broker", "other-actor": "other-broker"}
         for path in (directory / "diaries", self.run_dir):
@@ -95,7 +95,7 @@ class System:
         self.moves_clocks = _compiles(self._clock_library)
 
     async def start(self) -> None:
-        """Starts everything, and waits until all environments are trained on."""
+        """Starts everything; waits until all environments are trained on, and all files are open that stay so."""
         link_to_broker, link_to_learner = await self.to_broker.start(), await self.to_learner.start()
         learner = ["--listen", self.address("learner"), "--run-dir", str(self.run_dir)]
         self._add("learner", "faults.recording_learner", learner + _assignments("learner", _LEARNER_SETTINGS))
@@ -108,6 +108,7 @@ class System:
             for service in self.services.values():
                 group.create_task(service.start())
         await self.until_recovered(Mark({}, -1))
+        await self.until(self._missing_files)
 
     def add_actor(self, name: str, broker: str = "", *flags: str) -> Supervised:
         """An actor, in place of one of the same name; not started yet. `broker` is that of the upper row by default."""
@@ -124,7 +125,8 @@ class System:
 
     def move_clocks(self, seconds: int) -> None:
         """Moves the wall clocks of all services to this offset from the true time."""
-        self._clock.write_bytes(seconds.to_bytes(8, "little", signed=True))
+        with self._clock.open("r+b") as file:  # which all have mapped: it must never be shorter
+            file.write(seconds.to_bytes(8, "little", signed=True))
 
     # What the system is like now.
 
@@ -147,19 +149,17 @@ class System:
         """The lives of an actor's environments so far."""
         return [life for life in self.evidence.lives if life in LIVES[actor]]
 
-    async def until_recovered(self, mark: Mark, patience_s: float = PATIENCE_S) -> float:
-        """Seconds until, after `mark`, each environment was stepped and trained on and all sessions are there."""
-        started = asyncio.get_running_loop().time()
-        await self.until(lambda: self._missing(mark), patience_s)
-        return asyncio.get_running_loop().time() - started
+    async def until_recovered(self, mark: Mark) -> None:
+        """Waits until, after `mark`, each environment was stepped and trained on and all sessions are there."""
+        await self.until(lambda: self._missing(mark))
 
-    async def until(self, missing: Callable[[], Any], patience_s: float = PATIENCE_S) -> None:
+    async def until(self, missing: Callable[[], Awaitable[str]]) -> None:
         """Polls the processes until nothing is missing; AssertionError that says what is, and what services said."""
-        deadline = asyncio.get_running_loop().time() + patience_s
+        deadline = asyncio.get_running_loop().time() + PATIENCE_S
         while what := await missing():
             if asyncio.get_running_loop().time() > deadline:
                 said = "\n".join(f"{service.name}: {service.last_words}" for service in self.services.values())
-                raise AssertionError(f"after {patience_s:.0f} s still missing: {what}\n{said}")
+                raise AssertionError(f"after {PATIENCE_S:.0f} s still missing: {what}\n{said}")
             await asyncio.sleep(POLL_S)
 
     def levels(self) -> dict[str, Level]:
@@ -173,6 +173,10 @@ class System:
             await LearnerStub(channel).SetTraining(learner_pb2.SetTrainingRequest(enabled=enabled), timeout=PATIENCE_S)
         finally:
             channel.close()
+
+    async def _missing_files(self) -> str:
+        wanted = ("tensorboard/*", "checkpoints/*/state.json")
+        return ", ".join(pattern for pattern in wanted if not list(self.run_dir.glob(pattern)))
 
     async def _missing(self, mark: Mark) -> str:
         """What is not yet as it should be."""
@@ -242,15 +246,10 @@ def _assignments(section: str, settings: Mapping[str, Any]) -> list[str]:
 
 def _mounts(directory: Path) -> bool:
     """Puts a small disk there, where that is allowed."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        return False
     command = ("mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", directory)
-    return os.geteuid() == 0 and subprocess.run(command, capture_output=True).returncode == 0
-
-
-def _free_port() -> int:
-    with socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    return subprocess.run(command, capture_output=True).returncode == 0
 
 
 def _compiles(library: Path) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
 from seedrl_core.address import Address
 from seedrl_core.config import load_settings, parse_assignments, write_settings
-from seedrl_core.errors import ConfigError
+from seedrl_core.errors import AddressInUse, ConfigError
 
 
 def test_flags_beat_environment_beats_file_beats_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +111,20 @@ def test_a_bad_address_is_refused(text: str) -> None:
     """The error shows both accepted forms, or the length limit."""
     with pytest.raises(ConfigError, match="expected (host:port or )?unix:PATH"):
         Address.parse(text)
+
+
+def test_the_socket_of_a_server_that_hangs_is_not_taken_away(tmp_path: Path) -> None:
+    """It accepts nobody, and nobody else can wait: still its address is in use. That of one that is gone is free."""
+    path = tmp_path / "server.sock"
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as waiting:
+        server.bind(str(path))
+        server.listen(0)
+        waiting.connect(str(path))
+        with pytest.raises(AddressInUse, match="a server already listens"):
+            Address(path=str(path)).ensure_free()
+        assert path.exists()
+    Address(path=str(path)).ensure_free()
+    assert not path.exists()
 
 
 def test_an_actor_takes_several_brokers() -> None:

@@ -13,6 +13,7 @@ from seedrl_broker.service import BrokerService
 from seedrl_core import logs
 from seedrl_core.access import AccessConfig, Role, metadata_of
 from seedrl_core.address import Address
+from seedrl_core.aio import raise_if_cancelled
 from seedrl_core.errors import AccessDenied, Overloaded, PeerLost, SeedrlError, error_from_status
 from seedrl_grpc.credentials import channel_credentials, channel_options, explained
 from seedrl_grpc.server import KEEPALIVE
@@ -95,6 +96,7 @@ class LearnerLink:
                 self._service.link_lost(f"{self._address}: {error}")
                 if not isinstance(error, PeerLost):
                     pause_s = _RETRY_REFUSED_S
+            raise_if_cancelled()
             await self._on_change()
             await asyncio.sleep(random.uniform(*pause_s))
 

@@ -66,6 +66,8 @@ class Address:
             probe.settimeout(1.0)
             try:
                 probe.connect(target)
+            except (BlockingIOError, TimeoutError):
+                pass  # so many wait already that a server must be there, which hangs
             except OSError:
                 if self.path:
                     Path(self.path).unlink(missing_ok=True)

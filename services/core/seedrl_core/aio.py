@@ -110,6 +110,17 @@ def _report(error: BaseException) -> int:
     return error.exit_code if isinstance(error, ExpectedError) else 1
 
 
+def raise_if_cancelled() -> None:
+    """Raises CancelledError where the current task was cancelled and did not notice.
+
+    Before Python 3.13 a TaskGroup drops the cancellation when one of its tasks fails at the same moment. A loop that
+    bears with such failures would go on for ever.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 def first_leaf(group: BaseException) -> BaseException:
     """The first error inside nested exception groups."""
     while isinstance(group, BaseExceptionGroup):
