@@ -23,7 +23,13 @@ export class Full extends Error {}
 // The peer is gone: reconnect.
 export class Lost extends Error {}
 
-const REFUSALS = [status.INVALID_ARGUMENT, status.FAILED_PRECONDITION, status.UNIMPLEMENTED, status.INTERNAL];
+const REFUSALS = [
+  status.INVALID_ARGUMENT,
+  status.FAILED_PRECONDITION,
+  status.UNIMPLEMENTED,
+  status.INTERNAL,
+  status.UNAUTHENTICATED,
+];
 
 function errorOf({ code, details }) {
   if (REFUSALS.includes(code)) return new Refused(details);

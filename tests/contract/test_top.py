@@ -45,16 +45,21 @@ async def test_it_follows_a_service_that_comes_later_until_ctrl_c(tmp_path: Path
             while words not in shown:
                 shown += (await asyncio.to_thread(screen.read, 4096)).decode(errors="replace")
 
-        async with asyncio.timeout(100):
-            await until("nobody answers")
-            stop = asyncio.Event()
-            config = load_settings(None, {"broker.listen": address, "broker.learner": f"unix:{tmp_path / 'none'}"})
-            serving = asyncio.create_task(serve(config.broker, stop))
-            await until("0 with 0 environments")
-            top.send_signal(signal.SIGINT)
-            assert await top.wait() == 0
-            stop.set()
-            assert await serving == 0
+        stop = asyncio.Event()
+        try:
+            async with asyncio.timeout(100), asyncio.TaskGroup() as group:
+                await until("nobody answers")
+                config = load_settings(None, {"broker.listen": address, "broker.learner": f"unix:{tmp_path / 'none'}"})
+                serving = group.create_task(serve(config.broker, stop))
+                await until("0 with 0 environments")
+                top.send_signal(signal.SIGINT)
+                assert await top.wait() == 0
+                stop.set()
+                assert await serving == 0
+        finally:
+            if top.returncode is None:
+                top.kill()
+                await top.wait()
 
 
 async def test_without_a_terminal_it_names_what_to_use(tmp_path: Path) -> None:

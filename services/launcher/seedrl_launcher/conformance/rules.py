@@ -48,7 +48,7 @@ RULES: Mapping[str, str] = {
     "R4": "It waits before each attempt: at least 0.05 s, then twice as long each time, up to at least 1.5 s.",
     "R5": "`Hello` is the same after a reconnect, but for `shared_memory`.",
     "R6": "The unanswered tick is sent again after the new `Welcome`, the same in everything.",
-    "E1": "It gives up at `INVALID_ARGUMENT`, `FAILED_PRECONDITION`, `UNIMPLEMENTED` and `INTERNAL`.",
+    "E1": "It gives up at `INVALID_ARGUMENT`, `FAILED_PRECONDITION`, `UNIMPLEMENTED`, `INTERNAL`, `UNAUTHENTICATED`.",
     "E2": "At `RESOURCE_EXHAUSTED` after `Hello` it tries again later.",
     "E3": "At `RESOURCE_EXHAUSTED` after a tick it gives up.",
     "E4": "At `OUT_OF_RANGE` it exits with success.",

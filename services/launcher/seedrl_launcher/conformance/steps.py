@@ -14,7 +14,7 @@ _HELD_TICKS = 5
 _STEADY_TICKS = 300
 _REFUSED_ATTEMPTS = 5
 _OK, _UNKNOWN, _INVALID_ARGUMENT, _EXHAUSTED, _PRECONDITION, _ABORTED = 0, 2, 3, 8, 9, 10
-_OUT_OF_RANGE, _UNIMPLEMENTED, _INTERNAL, _UNAVAILABLE = 11, 12, 13, 14
+_OUT_OF_RANGE, _UNIMPLEMENTED, _INTERNAL, _UNAVAILABLE, _UNAUTHENTICATED = 11, 12, 13, 14, 16
 
 
 @dataclass(frozen=True)
@@ -182,6 +182,7 @@ STEPS: Sequence[Step] = (
     Step("INVALID_ARGUMENT after a tick", partial(_refused, "E1", _INVALID_ARGUMENT), ends_client=True),
     Step("FAILED_PRECONDITION after Hello", partial(_refused_hello, "E1", _PRECONDITION), ends_client=True),
     Step("UNIMPLEMENTED after Hello", partial(_refused_hello, "E1", _UNIMPLEMENTED), ends_client=True),
+    Step("UNAUTHENTICATED after Hello", partial(_refused_hello, "E1", _UNAUTHENTICATED), ends_client=True),
     Step("INTERNAL after a tick", partial(_refused, "E1", _INTERNAL), ends_client=True),
     Step("RESOURCE_EXHAUSTED after a tick", partial(_refused, "E3", _EXHAUSTED), ends_client=True),
     Step("OUT_OF_RANGE after a tick", partial(_refused, "E4", _OUT_OF_RANGE), ends_client=True),
