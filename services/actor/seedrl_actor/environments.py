@@ -28,6 +28,7 @@ class Step:
       flags: [N] uint8, bitwise or of FIRST, TERMINATED, TRUNCATED, RESTARTED.
       episodes: whole games that ended with this step.
       restarts: environments that failed in this step and are replaced.
+      picture: what the first environment shows, [height, width, 3] uint8; None unless actor.recording asks for it.
     """
 
     observation: tuple[Array, ...]
@@ -35,6 +36,7 @@ class Step:
     flags: Array
     episodes: tuple[Episode, ...] = ()
     restarts: int = 0
+    picture: Array | None = None
 
 
 class VectorEnvironment(Protocol):
@@ -85,6 +87,8 @@ def make(config: ActorConfig, first_env: int, num_envs: int, num_sessions: int) 
       EnvironmentFailed: a process of its own, where there is one, ended or hung before it had built them.
     """
     if config.envs_per_process:
+        if config.recording is not None:
+            raise ConfigError("actor.recording: expected actor.envs_per_process=0, or no recording")
         from seedrl_actor.isolated_vector import IsolatedVector
 
         return IsolatedVector(config, first_env, num_envs, num_sessions)
