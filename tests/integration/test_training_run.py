@@ -34,6 +34,7 @@ def test_a_run_ends_with_a_summary(trained):
     assert summary["frames"] == summary["env_steps"]
     assert summary["episodes"] > 100
     assert summary["mean_return"] > 9
+    assert summary["human_normalized_score"] is None
     assert summary["policy_version"] > 10
     assert summary["env_steps_per_s"] > 0
     assert summary["seconds"] > 0
@@ -61,6 +62,7 @@ def test_evaluation_plays_whole_episodes_and_leaves_the_run_as_it_is(trained):
     assert result["episodes"] == 10
     assert 8 <= result["min_return"] <= result["mean_return"] <= result["max_return"] <= 500
     assert result["std_return"] >= 0
+    assert result["human_normalized_score"] is None
     assert (result["policy_version"], result["env_steps"]) == (summary["policy_version"], summary["env_steps"])
     assert {path: path.stat().st_mtime_ns for path in run_dir.rglob("*")} == before
 

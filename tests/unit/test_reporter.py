@@ -1,4 +1,4 @@
-"""What the summary says of a run's speed."""
+"""What metrics and summary say of a run's speed and returns, and that a full disk spoils neither."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,10 +32,16 @@ def run(tmp_path: Path) -> Run:
     return Run(LearnerConfig(run_dir=tmp_path))
 
 
+def summary(run: Run) -> dict[str, Any]:
+    """What was written last."""
+    values: dict[str, Any] = json.loads((run.config.run_dir / "summary.json").read_text())
+    return values
+
+
 def speed_in_summary(reporter: Reporter, run: Run) -> float:
     """What the summary says."""
     reporter.write_summary()
-    speed: float = json.loads((run.config.run_dir / "summary.json").read_text())["env_steps_per_s"]
+    speed: float = summary(run)["env_steps_per_s"]
     return speed
 
 
@@ -61,6 +69,33 @@ def test_the_start_does_not_count(run: Run) -> None:
 def test_a_run_without_a_step_has_none(run: Run) -> None:
     """Zero, not an error."""
     assert speed_in_summary(Reporter(run), run) == 0.0
+
+
+def test_the_mean_return_is_told_human_normalized_too(run: Run) -> None:
+    """In the metrics and in the summary, from the first episode on: 14.6 is what a person comes to in Pong."""
+    reporter = Reporter(run)
+    assert "episode/human_normalized_score" not in reporter.report(num_envs=1), "no environment is known yet"
+    run.build(replace(SPEC, environment_id="ALE/Pong-v5"))
+    assert "episode/human_normalized_score" not in reporter.report(num_envs=1), "no episode is over yet"
+    reporter.write_summary()
+    assert summary(run)["human_normalized_score"] is None
+    run.progress.add_episode(14.6)
+    run.progress.add_episode(-20.7)
+    assert reporter.report(num_envs=1)["episode/human_normalized_score"] == pytest.approx(0.5)
+    reporter.write_summary()
+    assert summary(run)["human_normalized_score"] == pytest.approx(0.5)
+    last = json.loads((run.config.run_dir / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["episode/human_normalized_score"] == pytest.approx(0.5)
+
+
+def test_an_environment_without_reference_scores_has_no_human_normalized_score(run: Run) -> None:
+    """Not 0, which would be a random policy's."""
+    run.build(SPEC)
+    run.progress.add_episode(1.0)
+    reporter = Reporter(run)
+    assert "episode/human_normalized_score" not in reporter.report(num_envs=1)
+    reporter.write_summary()
+    assert summary(run)["human_normalized_score"] is None
 
 
 @pytest.fixture(autouse=True)

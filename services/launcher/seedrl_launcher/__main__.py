@@ -280,7 +280,8 @@ def _print(values: dict[str, Any], as_json: bool) -> None:
     table = Table.grid(padding=(0, 2))
     for name, value in values.items():
         for label, one in value.items() if isinstance(value, dict) else [(name, value)]:
-            table.add_row(label.replace("_", " "), f"{one:,.2f}" if isinstance(one, float) else str(one))
+            if one is not None:
+                table.add_row(label.replace("_", " "), f"{one:,.2f}" if isinstance(one, float) else str(one))
     Console().print(table)
 
 

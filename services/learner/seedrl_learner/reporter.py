@@ -52,6 +52,8 @@ class Reporter:
             values["train/queue_unrolls"] = float(len(run.machinery.queue))
         if run.progress.returns:
             values["episode/mean_return_100"] = run.progress.mean_return
+        if (score := run.human_normalized_score) is not None:
+            values["episode/human_normalized_score"] = score
         self.bottleneck = name_bottleneck(values)
         self.latest = values
         if run.machinery is not None and self._directory is not None:
@@ -78,6 +80,7 @@ class Reporter:
             "env_steps_per_s": self._env_steps_per_s(),
             "episodes": run.progress.episodes,
             "mean_return": mean_return if run.progress.returns else None,
+            "human_normalized_score": run.human_normalized_score,
             "policy_version": run.progress.policy_version,
             "checkpoint": str(run.last_checkpoint) if run.last_checkpoint else None,
             "run_dir": str(self._directory),
