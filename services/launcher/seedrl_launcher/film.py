@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -14,18 +13,20 @@ from seedrl_core.errors import ConfigError, ServiceFailed
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# Suffix of a film -> the module that it needs, and the extra that brings it.
-_NEEDS = {".gif": ("PIL", "plot"), ".mp4": ("imageio_ffmpeg", "video")}
 _GIF_COLOURS = 64
 
 
 def check_film(out: Path) -> None:
     """ConfigError unless `out` names a film that can be written here."""
-    if out.suffix not in _NEEDS:
+    if out.suffix not in (".gif", ".mp4"):
         raise ConfigError(f"--out: expected a file that ends with .gif or .mp4, got {out}")
-    for module, extra in {_NEEDS[".gif"], _NEEDS[out.suffix]}:
-        if importlib.util.find_spec(module) is None:
-            raise ConfigError(f"a film {out.suffix} needs {module}: pip install 'seedrl[{extra}]'")
+    try:
+        import PIL  # noqa: F401
+
+        if out.suffix == ".mp4":
+            import imageio_ffmpeg  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(f"a film {out.suffix} needs {error.name}: pip install 'seedrl[video]'") from error
 
 
 def write_film(recorded: Path, out: Path, title: str, frames_per_s: float, max_steps: int | None = None) -> int:
