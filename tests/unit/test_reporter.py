@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from seedrl_core.config import LearnerConfig
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
+from seedrl_learner.batch import UnrollBatch
 from seedrl_learner.reporter import Reporter
 from seedrl_learner.run import Run
 
@@ -137,3 +139,24 @@ def test_a_full_disk_spoils_nothing_that_is_written_later(run: Run) -> None:
     assert steps == [1, 2, 4]
     accumulator = EventAccumulator(str(events.parent)).Reload()
     assert [event.step for event in accumulator.Tensors("loss/total")] == [1, 4]
+
+
+def test_tensorboard_shows_the_newest_batch_once_in_a_while(run: Run) -> None:
+    """Not with every record: pictures are large."""
+    image = TensorSpec("observation", np.dtype(np.uint8), (36, 36, 1), (0.0,), (255.0,))
+    machinery = run.build(replace(SPEC, observation=(image,)))
+    reporter = Reporter(run)
+    flags = np.zeros((2, 4), np.uint8)
+    nothing = np.zeros((2, 4), np.float32)
+    for env_steps in (1, 2, 3):
+        run.progress.env_steps = env_steps
+        if env_steps > 1:
+            frames = np.full((2, 4, 36, 36, 1), env_steps, np.uint8)
+            batch = UnrollBatch((frames,), nothing, flags, (), (), (), flags[:, 0], (), nothing, nothing[:, 0])
+            machinery.trainer.newest = batch
+        reporter.report(num_envs=1)
+    accumulator = EventAccumulator(str(run.config.run_dir / "tensorboard")).Reload()
+    (event,) = accumulator.Tensors("observation")
+    width, height, *pictures = event.tensor_proto.string_val
+    assert (event.step, width, height, len(pictures)) == (2, b"36", b"36", 2)
+    np.testing.assert_array_equal(tf.io.decode_png(pictures[0]), np.full((36, 36, 1), 2))
