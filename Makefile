@@ -8,10 +8,10 @@ BENCHMARKS := data_path latency scale train_atari replay inference_under_trainin
 DEMO_RUN := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults fuzz lint format types contracts proto proto-check wheel-check bench clean
+.PHONY: help demo test faults fuzz lint format types contracts proto proto-check wheel-check football-check bench clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.all ## train CartPole-v1 with the live display, then evaluate over 100 episodes
 	$(BIN)/seedrl train CartPole-v1 --env-steps 400000 --run-dir $(DEMO_RUN)
@@ -48,6 +48,9 @@ proto-check: $(VENV)/.test ## fail when the committed stubs differ from the .pro
 
 wheel-check: $(VENV)/.test ## build the wheel and try its actor-only installation
 	.ci/wheel-check $(BIN)/python
+
+football-check: $(VENV)/.all ## build Google Research Football in .football, test and train on it: ten minutes, on Debian 12
+	.ci/football-check $(BIN)
 
 bench: $(VENV)/.all ## the benchmarks, one after the other
 	@for name in $(BENCHMARKS); do echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done

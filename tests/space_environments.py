@@ -145,6 +145,21 @@ class ImageAndVector(Puzzle):
         return action == 2 * (shown["camera"][0, 0] > 100) + (shown["state"][0] > 0)
 
 
-KINDS = (ShiftedDiscrete, MultiDiscrete, MultiBinary, Box, Nested, Masked, Instruction, ImageAndVector)
+class BitPlanes(Puzzle):
+    """Two questions in one, answered by bits alone: is the first plane's upper half set, and the second's left half?"""
+
+    observation_space = spaces.MultiBinary((36, 40, 2))
+    action_space = spaces.Discrete(4)
+
+    def show(self) -> Any:
+        planes = np.zeros((36, 40, 2), np.int8)
+        planes[:18, :, 0], planes[:, :20, 1] = self.np_random.integers(2, size=2)
+        return planes
+
+    def rightness(self, shown: Any, action: Any) -> Any:
+        return action == 2 * shown[0, 0, 0] + shown[0, 0, 1]
+
+
+KINDS = (ShiftedDiscrete, MultiDiscrete, MultiBinary, Box, Nested, Masked, Instruction, ImageAndVector, BitPlanes)
 for kind in KINDS:
     gymnasium.register(f"{kind.__name__}-v0", kind)

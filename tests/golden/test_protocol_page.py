@@ -1,4 +1,4 @@
-"""docs/protocol.md shows the bytes that the codec makes."""
+"""docs/protocol.md shows the bytes that the codec makes, and bits as they are taken out of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from seedrl_core import codec, wire
+from seedrl_core.spec import TensorSpec
+from seedrl_learner.networks.bits import unpack
 from seedrl_proto.v1 import inference_pb2 as inference
 
 PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
@@ -37,3 +39,11 @@ def test_the_worked_answer_is_what_the_codec_makes() -> None:
     """The actions printed in the documentation are the serialized message."""
     message = inference.ServerMessage(actions=codec.encode_actions(3, (np.array([1, 0], np.int64),), 7))
     assert printed_bytes("by policy version 7:") == message.SerializeToString(deterministic=True)
+
+
+def test_the_worked_bits_are_what_the_learner_sees() -> None:
+    """Ten bits in two bytes, the first in the highest bit of the first."""
+    leaf, bits = TensorSpec.of_bits("observation", (2, 5)), [[1, 0, 0, 1, 1], [0, 1, 0, 0, 1]]
+    packed = np.frombuffer(printed_bytes("of shape 2 x 5:"), np.uint8)
+    np.testing.assert_array_equal(packed, np.packbits(bits))
+    np.testing.assert_array_equal(unpack(packed[np.newaxis], leaf)[0], np.array(bits) * 255)

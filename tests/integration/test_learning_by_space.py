@@ -16,7 +16,7 @@ SHARE = {"Box": 0.95, "Nested": 0.93}
 @pytest.mark.parametrize("kind", [kind.__name__ for kind in KINDS])
 def test_the_right_actions_are_learned(kind: str) -> None:
     """Greedy episodes after training earn nearly all that there is. An action outside of its space would fail."""
-    rate = {} if kind == "ImageAndVector" else {"learner__optimizer__learning_rate": 3e-3}
+    rate = {} if kind in ("ImageAndVector", "BitPlanes") else {"learner__optimizer__learning_rate": 3e-3}
     run = InProcess(
         f"{kind}-v0",
         20_000,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import Any
 
 import msgpack
 import numpy as np
@@ -86,6 +87,40 @@ def test_any_spec_comes_back_equal(dtype: str, shape: list[int], low: list[float
     assert codec.spec_from_proto(message) == spec
 
 
+@given(shape=st.lists(st.integers(1, 9), min_size=1, max_size=8))
+def test_any_leaf_of_bits_comes_back_equal(shape: list[int]) -> None:
+    """With as many bytes as its bits fill; unpacked it is an image of 0 and 255."""
+    leaf = TensorSpec.of_bits("x", tuple(shape))
+    spec = EnvironmentSpec("x", (leaf,), (ACTION,))
+    assert codec.spec_from_proto(codec.spec_to_proto(spec)) == spec
+    assert 8 * leaf.num_bytes - 7 <= np.prod(shape) <= 8 * leaf.num_bytes
+    assert leaf.unpacked == TensorSpec("x", np.dtype(np.uint8), tuple(shape), (0,), (255,))
+    assert spec.row_bytes == np.prod(shape)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"shape": (3,)}, r"x: expected uint8 \(2,\) without bounds for bits \(3, 5\), got uint8 \(3,\)$"),
+        ({"dtype": np.dtype(np.int8)}, r"expected uint8 \(2,\) .* got int8 \(2,\)$"),
+        ({"low": (0.0,)}, r"got uint8 \(2,\) with bounds$"),
+        ({"bits": (3, 0)}, r"x: bits: expected at most 8 dimensions of positive size, got \(3, 0\)"),
+        ({"bits": (1 << 20, 1 << 20)}, "x: bits: expected at most 67108864 elements"),
+        ({"path": "observation/action_mask"}, r"expected a byte for each value of an action mask, got bits \(3, 5\)"),
+    ],
+)
+def test_wrong_bits_are_refused(change: dict[str, Any], message: str) -> None:
+    """Bits that do not fill their bytes, of another dtype, with bounds, too many, or in a mask."""
+    leaf = TensorSpec.of_bits("x", (3, 5))
+    with pytest.raises(BadRequest, match=message):
+        replace(leaf, **change)
+    with pytest.raises(BadRequest, match="action: an action has no bits"):
+        EnvironmentSpec("x", (leaf,), (replace(leaf, path="action"),))
+    bomb = spec_pb2.TensorSpec(path="x", dtype=2, shape=[2], bits=[1] * 9)
+    with pytest.raises(BadRequest, match="x: expected at most 8 dimensions, got 9"):
+        codec.spec_from_proto(spec_pb2.EnvironmentSpec(observation=[bomb]))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -162,6 +197,10 @@ def test_spec_bombs_are_refused_before_anything_is_allocated() -> None:
             r"action: expected bounds \(1.0,\)..\(4.0,\), got \(1.0,\)..\(5.0,\)",
         ),
         ({"action_repeat": 1}, "action_repeat: expected 4, got 1"),
+        (
+            {"observation": (TensorSpec.of_bits("observation/image", (96,)), VECTOR)},
+            r"got observation/image: uint8 \(12,\) of bits \(96,\)$",
+        ),
     ],
 )
 def test_a_different_spec_names_the_leaf(change: dict[str, object], message: str) -> None:

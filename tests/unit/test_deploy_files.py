@@ -261,3 +261,14 @@ def test_settings_of_systemd_exist(service: str, monkeypatch: pytest.MonkeyPatch
     text = (DEPLOY / f"systemd/settings/{service}.env").read_text()
     (unit,) = (DEPLOY / "systemd").glob(f"seedrl-{service}*.service")
     check_settings(monkeypatch, dict(re.findall(r"(SEEDRL_\w+)=(\S+)", text + unit.read_text())))
+
+
+def test_the_football_installer_says_what_it_needs() -> None:
+    """Its packages with --packages; without a directory, how it is called. NumPy's version is its own."""
+    script = str(DEPLOY / "install-football")
+    packages = subprocess.run([script, "--packages"], capture_output=True, text=True, check=True).stdout.split()
+    assert {"cmake", "libsdl2-dev", "libboost-python-dev"} <= set(packages)
+    refused = subprocess.run([script], capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("error: expected one directory for the environment")
+    assert re.search(r"^numpy==", (DEPLOY.parent / "constraints.txt").read_text(), re.MULTILINE)

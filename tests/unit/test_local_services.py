@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from seedrl_core.config import load_settings
-from seedrl_core.errors import ServiceFailed
+from seedrl_core.errors import ConfigError, ServiceFailed
 from seedrl_launcher.actor_fleet import ActorFleet
 from seedrl_launcher.kept_process import KeptProcess, RestartBudget
 from seedrl_launcher.processes import Process
@@ -145,3 +145,17 @@ def test_actors_differ_in_index_and_log(tmp_path):
     config = load_settings(overrides={"actor.env_id": "CartPole-v1"}).actor
     actors = [actor_process(tmp_path / "c", Addresses("unix:l", "unix:b"), tmp_path, config, i) for i in range(2)]
     assert [actor.log_file.name for actor in actors] == ["actor-0.log", "actor-1.log"]
+
+
+def test_actors_may_have_an_interpreter_of_their_own(tmp_path, monkeypatch):
+    """actor.python starts them, from any directory; a file that cannot be run is refused by name."""
+    monkeypatch.chdir(tmp_path)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\n")
+    config = load_settings(overrides={"actor.python": "python"}).actor
+    assert config.python == python
+    with pytest.raises(ConfigError, match=f"actor.python: expected an interpreter that can be run, got {python}"):
+        actor_process(tmp_path / "c", Addresses("unix:l", "unix:b"), tmp_path, config, 0)
+    python.chmod(0o700)
+    monkeypatch.chdir("/")
+    assert actor_process(tmp_path / "c", Addresses("unix:l", "unix:b"), tmp_path, config, 0).command[0] == str(python)

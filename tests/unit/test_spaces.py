@@ -60,6 +60,45 @@ def test_leaves_of_a_nested_space() -> None:
     ]
 
 
+def test_many_bits_travel_eight_in_a_byte() -> None:
+    """In C order, the first in the highest bit; the last byte is filled up with zeros."""
+    space = spaces.MultiBinary((31, 35))
+    observations = ObservationSpace(spaces.Dict({"map": space}))
+    (leaf,) = observations.specs
+    assert (leaf.path, leaf.dtype.name, leaf.shape, leaf.bits) == ("observation/map", "uint8", (136,), (31, 35))
+    assert (leaf.low, leaf.high) == ((), ())
+    written = rows(observations, 2)
+    space.seed(0)
+    sample = space.sample()
+    observations.write({"map": sample}, written, 1)
+    expected = np.zeros(136, np.uint8)
+    for index, bit in enumerate(sample.reshape(-1).tolist()):
+        expected[index // 8] |= bit * (128 >> index % 8)
+    np.testing.assert_array_equal(written[0][1], expected)
+    np.testing.assert_array_equal(written[0][0], np.full(136, 7))
+    observations.write({"map": sample.astype(np.bool_)}, written, 0)
+    np.testing.assert_array_equal(written[0][0], expected)
+
+
+@pytest.mark.parametrize(
+    ("path", "space"), [("flags", spaces.MultiBinary(1023)), ("action_mask", spaces.MultiBinary(2048))]
+)
+def test_few_bits_and_masks_are_a_byte_each(path: str, space: Any) -> None:
+    """Few are not worth it, and the values of a mask are asked for one by one. So are all bits of an action."""
+    (leaf,) = ObservationSpace(spaces.Dict({path: space})).specs
+    assert (leaf.dtype.name, leaf.shape, leaf.bits) == ("int8", space.shape, ())
+    (action,) = ActionSpace(spaces.MultiBinary(2048)).specs
+    assert (action.dtype.name, action.bits) == ("int8", ())
+
+
+@pytest.mark.parametrize("value", [np.zeros((31, 34), np.int8), np.zeros(136, np.uint8), np.zeros((31, 35))])
+def test_bits_of_another_shape_or_dtype_are_an_error(value: Array) -> None:
+    """It says what the space expects, not what travels."""
+    observations = ObservationSpace(spaces.MultiBinary((31, 35)))
+    with pytest.raises(EnvironmentFailed, match=r"observation: expected int8 \(31, 35\), got "):
+        observations.write(value, rows(observations, 1), 0)
+
+
 @pytest.mark.parametrize("space", [spaces.Text(4), spaces.Dict({"a": spaces.Tuple((spaces.Text(4),))})])
 def test_other_spaces_are_refused(space: Any) -> None:
     """The error names the leaf, what is supported and what was got."""

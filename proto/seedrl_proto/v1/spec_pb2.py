@@ -24,17 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aseedrl_proto/v1/spec.proto\x12\x0fseedrl_proto.v1\"k\n\nTensorSpec\x12\x0c\n\x04path\x18\x01 \x01(\t\x12%\n\x05\x64type\x18\x02 \x01(\x0e\x32\x16.seedrl_proto.v1.DType\x12\r\n\x05shape\x18\x03 \x03(\r\x12\x0b\n\x03low\x18\x04 \x03(\x01\x12\x0c\n\x04high\x18\x05 \x03(\x01\"\xb4\x01\n\x0f\x45nvironmentSpec\x12\x16\n\x0e\x65nvironment_id\x18\x01 \x01(\t\x12\x30\n\x0bobservation\x18\x02 \x03(\x0b\x32\x1b.seedrl_proto.v1.TensorSpec\x12+\n\x06\x61\x63tion\x18\x03 \x03(\x0b\x32\x1b.seedrl_proto.v1.TensorSpec\x12\x15\n\raction_repeat\x18\x04 \x01(\r\x12\x13\n\x0b\x66rame_stack\x18\x05 \x01(\r*\xcc\x01\n\x05\x44Type\x12\x15\n\x11\x44TYPE_UNSPECIFIED\x10\x00\x12\x0e\n\nDTYPE_BOOL\x10\x01\x12\x0f\n\x0b\x44TYPE_UINT8\x10\x02\x12\x0e\n\nDTYPE_INT8\x10\x03\x12\x0f\n\x0b\x44TYPE_INT16\x10\x04\x12\x0f\n\x0b\x44TYPE_INT32\x10\x05\x12\x0f\n\x0b\x44TYPE_INT64\x10\x06\x12\x11\n\rDTYPE_FLOAT32\x10\x07\x12\x11\n\rDTYPE_FLOAT64\x10\x08\x12\x10\n\x0c\x44TYPE_UINT16\x10\t\x12\x10\n\x0c\x44TYPE_UINT32\x10\nb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aseedrl_proto/v1/spec.proto\x12\x0fseedrl_proto.v1\"y\n\nTensorSpec\x12\x0c\n\x04path\x18\x01 \x01(\t\x12%\n\x05\x64type\x18\x02 \x01(\x0e\x32\x16.seedrl_proto.v1.DType\x12\r\n\x05shape\x18\x03 \x03(\r\x12\x0b\n\x03low\x18\x04 \x03(\x01\x12\x0c\n\x04high\x18\x05 \x03(\x01\x12\x0c\n\x04\x62its\x18\x06 \x03(\r\"\xb4\x01\n\x0f\x45nvironmentSpec\x12\x16\n\x0e\x65nvironment_id\x18\x01 \x01(\t\x12\x30\n\x0bobservation\x18\x02 \x03(\x0b\x32\x1b.seedrl_proto.v1.TensorSpec\x12+\n\x06\x61\x63tion\x18\x03 \x03(\x0b\x32\x1b.seedrl_proto.v1.TensorSpec\x12\x15\n\raction_repeat\x18\x04 \x01(\r\x12\x13\n\x0b\x66rame_stack\x18\x05 \x01(\r*\xcc\x01\n\x05\x44Type\x12\x15\n\x11\x44TYPE_UNSPECIFIED\x10\x00\x12\x0e\n\nDTYPE_BOOL\x10\x01\x12\x0f\n\x0b\x44TYPE_UINT8\x10\x02\x12\x0e\n\nDTYPE_INT8\x10\x03\x12\x0f\n\x0b\x44TYPE_INT16\x10\x04\x12\x0f\n\x0b\x44TYPE_INT32\x10\x05\x12\x0f\n\x0b\x44TYPE_INT64\x10\x06\x12\x11\n\rDTYPE_FLOAT32\x10\x07\x12\x11\n\rDTYPE_FLOAT64\x10\x08\x12\x10\n\x0c\x44TYPE_UINT16\x10\t\x12\x10\n\x0c\x44TYPE_UINT32\x10\nb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'seedrl_proto.v1.spec_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DTYPE']._serialized_start=340
-  _globals['_DTYPE']._serialized_end=544
+  _globals['_DTYPE']._serialized_start=354
+  _globals['_DTYPE']._serialized_end=558
   _globals['_TENSORSPEC']._serialized_start=47
-  _globals['_TENSORSPEC']._serialized_end=154
-  _globals['_ENVIRONMENTSPEC']._serialized_start=157
-  _globals['_ENVIRONMENTSPEC']._serialized_end=337
+  _globals['_TENSORSPEC']._serialized_end=168
+  _globals['_ENVIRONMENTSPEC']._serialized_start=171
+  _globals['_ENVIRONMENTSPEC']._serialized_end=351
 # @@protoc_insertion_point(module_scope)

@@ -33,18 +33,20 @@ DTYPE_UINT16: DType
 DTYPE_UINT32: DType
 
 class TensorSpec(_message.Message):
-    __slots__ = ("path", "dtype", "shape", "low", "high")
+    __slots__ = ("path", "dtype", "shape", "low", "high", "bits")
     PATH_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     LOW_FIELD_NUMBER: _ClassVar[int]
     HIGH_FIELD_NUMBER: _ClassVar[int]
+    BITS_FIELD_NUMBER: _ClassVar[int]
     path: str
     dtype: DType
     shape: _containers.RepeatedScalarFieldContainer[int]
     low: _containers.RepeatedScalarFieldContainer[float]
     high: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, path: _Optional[str] = ..., dtype: _Optional[_Union[DType, str]] = ..., shape: _Optional[_Iterable[int]] = ..., low: _Optional[_Iterable[float]] = ..., high: _Optional[_Iterable[float]] = ...) -> None: ...
+    bits: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, path: _Optional[str] = ..., dtype: _Optional[_Union[DType, str]] = ..., shape: _Optional[_Iterable[int]] = ..., low: _Optional[_Iterable[float]] = ..., high: _Optional[_Iterable[float]] = ..., bits: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class EnvironmentSpec(_message.Message):
     __slots__ = ("environment_id", "observation", "action", "action_repeat", "frame_stack")

@@ -14,8 +14,9 @@ from seedrl_core.config import ActorConfig
 from seedrl_core.errors import ConfigError
 from seedrl_core.spec import Array, EnvironmentSpec
 
-# What the id of an environment on such a server begins with.
+# What ids begin with: of environments on such a server, of scenarios of Google Research Football.
 DM_ENV_RPC = "dm_env_rpc://"
+FOOTBALL = "football/"
 
 
 @dataclass(frozen=True)
@@ -101,12 +102,22 @@ def make_here(config: ActorConfig, first_env: int, num_envs: int, num_sessions: 
 
     if config.env_id.startswith(DM_ENV_RPC):
         return GymVector(config, first_env, num_envs, make=_remote)
+    if config.env_id.startswith(FOOTBALL):
+        return GymVector(config, first_env, num_envs, make=_football)
     registered = find_registration(config.env_id, config.env_import)
     if registered.entry_point == "ale_py.env:AtariEnv":
         from seedrl_actor.atari_vector import AtariVector
 
         return AtariVector(config, registered.kwargs, first_env, num_envs, num_sessions)
     return GymVector(config, first_env, num_envs)
+
+
+def _football(config: ActorConfig) -> Any:
+    """A scenario of Google Research Football."""
+    from seedrl_actor.football_environment import FootballEnvironment
+
+    scenario = config.env_id.removeprefix(FOOTBALL)
+    return FootballEnvironment(scenario, evaluates=config.role == "eval", **config.env_kwargs)
 
 
 def _remote(config: ActorConfig) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from gymnasium import spaces
 from seedrl_core.errors import BadRequest, EnvironmentFailed
 from seedrl_core.spec import DTYPES, Array, TensorSpec
 
+# A MultiBinary observation of so many elements travels as bits: below that a kilobyte is not worth it.
+LEAST_BITS = 1024
 _SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these"
 _Key = str | int
 
@@ -26,11 +28,14 @@ class _Leaf:
 
 
 class ObservationSpace:
-    """The leaves of an observation space. Floats of other sizes than 32 bits travel as float32."""
+    """The leaves of an observation space.
+
+    Floats of other sizes than 32 bits travel as float32, large MultiBinary leaves as bits.
+    """
 
     def __init__(self, space: Any) -> None:
         """Raises BadRequest, naming the leaf, for a space that is not supported."""
-        self._leaves = tuple(_leaves(space, "observation", lambda dtype: np.dtype(np.float32)))
+        self._leaves = tuple(map(_packed, _leaves(space, "observation", lambda dtype: np.dtype(np.float32))))
         self.specs = tuple(leaf.spec for leaf in self._leaves)
 
     def write(self, value: Any, rows: Sequence[Array], env: int) -> None:
@@ -44,12 +49,11 @@ class ObservationSpace:
             for key in leaf.keys:
                 part = _item(part, key, leaf.spec)
             array = part if isinstance(part, np.ndarray) else np.asarray(part)
-            spec = leaf.spec
-            if array.shape != spec.shape or not np.can_cast(array.dtype, spec.dtype, "same_kind"):
-                raise EnvironmentFailed(
-                    f"{spec.path}: expected {spec.dtype.name} {spec.shape}, got {array.dtype.name} {array.shape}"
-                )
-            row[env] = array
+            bits, path = leaf.spec.bits, leaf.spec.path
+            shape, dtype = (bits, np.dtype(np.int8)) if bits else (leaf.spec.shape, leaf.spec.dtype)
+            if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
+                raise EnvironmentFailed(f"{path}: expected {dtype.name} {shape}, got {array.dtype.name} {array.shape}")
+            row[env] = np.packbits(array) if bits else array
 
 
 class ActionSpace:
@@ -66,6 +70,14 @@ class ActionSpace:
         """The actions [N, *shape] of each leaf as N values of the space, which the environments may keep and change."""
         columns = [_column(leaf.space, values) for leaf, values in zip(self._leaves, action, strict=True)]
         return [self._build(iter(row)) for row in zip(*columns, strict=True)]
+
+
+def _packed(leaf: _Leaf) -> _Leaf:
+    """A leaf as it travels: one of many bits as bits, any other as it is."""
+    spec = leaf.spec
+    if not isinstance(leaf.space, spaces.MultiBinary) or spec.size < LEAST_BITS or spec.is_action_mask:
+        return leaf
+    return replace(leaf, spec=TensorSpec.of_bits(spec.path, spec.shape))
 
 
 def _leaves(space: Any, path: str, float_dtype: Callable[[np.dtype[Any]], np.dtype[Any]]) -> Iterator[_Leaf]:

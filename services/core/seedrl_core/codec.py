@@ -135,7 +135,12 @@ def spec_from_proto(message: spec_pb2.EnvironmentSpec) -> EnvironmentSpec:
 
 def _leaf_to_proto(leaf: TensorSpec) -> spec_pb2.TensorSpec:
     return spec_pb2.TensorSpec(
-        path=leaf.path, dtype=_DTYPE_TO_PROTO[leaf.dtype.name], shape=leaf.shape, low=leaf.low, high=leaf.high
+        path=leaf.path,
+        dtype=_DTYPE_TO_PROTO[leaf.dtype.name],
+        shape=leaf.shape,
+        low=leaf.low,
+        high=leaf.high,
+        bits=leaf.bits,
     )
 
 
@@ -143,9 +148,12 @@ def _leaf_from_proto(message: spec_pb2.TensorSpec) -> TensorSpec:
     dtype = _PROTO_TO_DTYPE.get(message.dtype)
     if dtype is None:
         raise BadRequest(f"{message.path or 'leaf'}: expected a known dtype, got number {message.dtype}")
-    if len(message.shape) > MAX_DIMENSIONS:
-        raise BadRequest(f"{message.path}: expected at most {MAX_DIMENSIONS} dimensions, got {len(message.shape)}")
-    return TensorSpec(message.path, dtype, tuple(message.shape), tuple(message.low), tuple(message.high))
+    for sizes in (message.shape, message.bits):
+        if len(sizes) > MAX_DIMENSIONS:
+            raise BadRequest(f"{message.path}: expected at most {MAX_DIMENSIONS} dimensions, got {len(sizes)}")
+    return TensorSpec(
+        message.path, dtype, tuple(message.shape), tuple(message.low), tuple(message.high), tuple(message.bits)
+    )
 
 
 def check_hello(hello: inference.Hello) -> None:

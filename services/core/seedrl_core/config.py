@@ -57,6 +57,10 @@ def _torso(value: str) -> str:
     return value
 
 
+def _absolute(path: Path) -> Path:
+    return path.expanduser().absolute()  # and not resolved: an environment's interpreter is a link out of it
+
+
 def _metrics_address(value: Any) -> Any:
     if not value:
         return ""
@@ -69,6 +73,7 @@ def _metrics_address(value: Any) -> Any:
 AddressText = Annotated[str, BeforeValidator(_address)]
 AddressesText = Annotated[str, BeforeValidator(_addresses)]
 MetricsAddressText = Annotated[str, BeforeValidator(_metrics_address)]
+Interpreter = Annotated[Path, AfterValidator(_absolute)]
 Torso = Annotated[str, AfterValidator(_torso)]
 Positive = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -97,10 +102,17 @@ class ActorConfig(_Model):
         "127.0.0.1:50051", description="address of the broker; of several, with commas, the next when one is gone"
     )
     env_id: str = Field(
-        "", description="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5, or dm_env_rpc://host:port?name=value"
+        "",
+        description="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5, football/SCENARIO, or "
+        "dm_env_rpc://host:port?name=value",
     )
     env_kwargs: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the environment")
     env_import: str = Field("", description="module to import first, so that it registers its ids")
+    python: Interpreter | None = Field(
+        None,
+        description="interpreter that `seedrl` starts actors with, that of another virtual environment say; None: its "
+        "own",
+    )
     num_envs: Positive = Field(32, description="environments in this process")
     sessions: Positive = Field(2, description="sessions they are split over; one steps while another waits")
     actor_id: str = Field("", description="name in logs and metrics; empty: host name and index")

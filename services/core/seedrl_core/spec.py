@@ -33,6 +33,8 @@ class TensorSpec:
       dtype: element type, one of DTYPES.
       shape: shape of one environment's value.
       low, high: inclusive bounds: empty (unbounded), one value, or one an element in C order.
+      bits: shape of the array of bits that the bytes of a uint8 leaf hold, eight each as from `np.packbits`; empty
+        where they are what they are.
     """
 
     path: str
@@ -40,6 +42,7 @@ class TensorSpec:
     shape: tuple[int, ...]
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+    bits: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises BadRequest, naming the leaf, when the description is not usable."""
@@ -47,12 +50,7 @@ class TensorSpec:
             raise BadRequest(f"leaf path: expected 1 to 512 characters, got {len(self.path)}")
         if self.dtype.name not in DTYPES:
             raise BadRequest(f"{self.path}: expected a dtype of {', '.join(DTYPES)}, got {self.dtype.name}")
-        if len(self.shape) > MAX_DIMENSIONS or any(not 0 < size <= MAX_LEAF_ELEMENTS for size in self.shape):
-            raise BadRequest(
-                f"{self.path}: expected at most {MAX_DIMENSIONS} dimensions of positive size, got {self.shape}"
-            )
-        if self.size > MAX_LEAF_ELEMENTS:
-            raise BadRequest(f"{self.path}: expected at most {MAX_LEAF_ELEMENTS} elements, got shape {self.shape}")
+        _check_shape(self.path, self.shape)
         for name, bound in (("low", self.low), ("high", self.high)):
             if len(bound) not in (0, 1, self.size):
                 raise BadRequest(f"{self.path}: expected 0, 1 or {self.size} values of {name}, got {len(bound)}")
@@ -60,6 +58,13 @@ class TensorSpec:
                 raise BadRequest(f"{self.path}: {name} has a NaN")
         if self.low and self.high and (np.asarray(self.low) > np.asarray(self.high)).any():
             raise BadRequest(f"{self.path}: expected low <= high for every element")
+        if self.bits:
+            self._check_bits()
+
+    @classmethod
+    def of_bits(cls, path: str, shape: tuple[int, ...]) -> TensorSpec:
+        """The leaf for an array of bits."""
+        return cls(path, np.dtype(np.uint8), (_bytes_of_bits(shape),), bits=shape)
 
     @property
     def size(self) -> int:
@@ -87,9 +92,37 @@ class TensorSpec:
         low, high = self.low or (-math.inf,), self.high or (math.inf,)
         return np.broadcast_to(low, self.size), np.broadcast_to(high, self.size)
 
+    @property
+    def unpacked(self) -> TensorSpec:
+        """The leaf as a network gets it: for each bit a uint8, 0 or 255. Any other leaf is itself."""
+        return TensorSpec(self.path, self.dtype, self.bits, (0.0,), (255.0,)) if self.bits else self
+
     def describe(self) -> str:
         """For people, e.g. `observation: uint8 (84, 84)`."""
-        return f"{self.path}: {self.dtype.name} {self.shape}"
+        return f"{self.path}: {self.dtype.name} {self.shape}" + (f" of bits {self.bits}" if self.bits else "")
+
+    def _check_bits(self) -> None:
+        _check_shape(f"{self.path}: bits", self.bits)
+        if self.is_action_mask:
+            raise BadRequest(f"{self.path}: expected a byte for each value of an action mask, got bits {self.bits}")
+        expected = (_bytes_of_bits(self.bits),)
+        if self.dtype.name != "uint8" or self.shape != expected or self.low or self.high:
+            bounds = " with bounds" if self.low or self.high else ""
+            raise BadRequest(
+                f"{self.path}: expected uint8 {expected} without bounds for bits {self.bits}, got {self.dtype.name} "
+                f"{self.shape}{bounds}"
+            )
+
+
+def _check_shape(name: str, shape: tuple[int, ...]) -> None:
+    if len(shape) > MAX_DIMENSIONS or any(not 0 < size <= MAX_LEAF_ELEMENTS for size in shape):
+        raise BadRequest(f"{name}: expected at most {MAX_DIMENSIONS} dimensions of positive size, got {shape}")
+    if math.prod(shape) > MAX_LEAF_ELEMENTS:
+        raise BadRequest(f"{name}: expected at most {MAX_LEAF_ELEMENTS} elements, got shape {shape}")
+
+
+def _bytes_of_bits(shape: tuple[int, ...]) -> int:
+    return -(-math.prod(shape) // 8)
 
 
 @dataclass(frozen=True)
@@ -120,6 +153,8 @@ class EnvironmentSpec:
                 f"spec: expected distinct leaf paths, got {min(p for p in paths if paths.count(p) > 1)} twice"
             )
         for leaf in self.action:
+            if leaf.bits:
+                raise BadRequest(f"{leaf.path}: an action has no bits")
             if leaf.is_integer and not (leaf.low and leaf.high):
                 raise BadRequest(f"{leaf.path}: an integer action needs low and high")
             if leaf.is_integer and not all(abs(value) < MAX_INTEGER for value in (*leaf.low, *leaf.high)):
@@ -132,8 +167,8 @@ class EnvironmentSpec:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one environment's observation."""
-        return sum(leaf.num_bytes for leaf in self.observation)
+        """Bytes of one environment's observation, bits unpacked, as a network gets them."""
+        return sum(leaf.unpacked.num_bytes for leaf in self.observation)
 
 
 def check_same_spec(expected: EnvironmentSpec, got: EnvironmentSpec) -> None:
@@ -142,7 +177,7 @@ def check_same_spec(expected: EnvironmentSpec, got: EnvironmentSpec) -> None:
         wanted: Sequence[TensorSpec] = getattr(expected, kind)
         given: Sequence[TensorSpec] = getattr(got, kind)
         for want, have in zip(wanted, given, strict=False):
-            if (want.path, want.dtype, want.shape) != (have.path, have.dtype, have.shape):
+            if (want.path, want.dtype, want.shape, want.bits) != (have.path, have.dtype, have.shape, have.bits):
                 raise SpecMismatch(f"environment spec differs: expected {want.describe()}, got {have.describe()}")
             if (want.low, want.high) != (have.low, have.high):
                 raise SpecMismatch(

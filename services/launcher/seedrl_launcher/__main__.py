@@ -55,7 +55,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object as t
 @app.command()
 def train(
     env_id: Annotated[
-        str, typer.Argument(help="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5, or dm_env_rpc://host:port")
+        str,
+        typer.Argument(
+            help="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5, football/SCENARIO, or dm_env_rpc://host:port"
+        ),
     ],
     agent: Annotated[str | None, typer.Option(help="algorithm (default: vtrace)")] = None,
     env_steps: Annotated[

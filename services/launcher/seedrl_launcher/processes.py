@@ -30,7 +30,7 @@ class Process:
         """`log_file` gets standard output and standard error of every start, one after the other."""
         self.name = name
         self.log_file = log_file
-        self._command = list(command)
+        self.command = list(command)
         self._popen: subprocess.Popen[bytes] | None = None
         self._group: int | None = None  # the process group, while it may have members
         self._log_offset = 0
@@ -51,7 +51,7 @@ class Process:
         with self.log_file.open("ab") as log:
             self._log_offset = log.tell()
             self._popen = subprocess.Popen(
-                self._command,
+                self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

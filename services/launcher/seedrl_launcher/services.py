@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from seedrl_core.address import Address
 from seedrl_core.config import ActorConfig, BrokerConfig, LearnerConfig, Settings
+from seedrl_core.errors import ConfigError
 from seedrl_launcher.actor_fleet import ActorFleet
 from seedrl_launcher.kept_process import KeptProcess
 from seedrl_launcher.processes import Process
@@ -48,9 +50,12 @@ def broker_process(config_file: Path, addresses: Addresses, logs: Path) -> Proce
 
 
 def actor_process(config_file: Path, addresses: Addresses, logs: Path, config: ActorConfig, index: int) -> Process:
-    """Actor number `index`."""
+    """Actor number `index`. ConfigError when actor.python is no interpreter."""
+    python = sys.executable if config.python is None else str(config.python)
+    if shutil.which(python) is None:
+        raise ConfigError(f"actor.python: expected an interpreter that can be run, got {python}")
     command = [
-        *_module("seedrl_actor", config_file),
+        *_module("seedrl_actor", config_file, python),
         *("--broker", addresses.broker),
         *("--env-id", config.env_id),
         *("--num-envs", str(config.num_envs)),
@@ -122,8 +127,8 @@ class LocalServices:
         )
 
 
-def _module(name: str, config_file: Path) -> list[str]:
-    return [sys.executable, "-m", name, "--config", str(config_file)]
+def _module(name: str, config_file: Path, python: str = sys.executable) -> list[str]:
+    return [python, "-m", name, "--config", str(config_file)]
 
 
 def _chosen(listen: str, model: type[LearnerConfig] | type[BrokerConfig], socket: str) -> str:

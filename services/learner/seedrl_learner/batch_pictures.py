@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from seedrl_core.spec import EnvironmentSpec
 from seedrl_learner.batch import UnrollBatch
+from seedrl_learner.networks.bits import unpack
 from seedrl_learner.networks.encoder import is_image
 from seedrl_learner.networks.frame_stack import stack_frames
 
@@ -31,10 +32,10 @@ def batch_pictures(batch: UnrollBatch, spec: EnvironmentSpec, stacked: Sequence[
     for leaf, values, is_stacked in zip(spec.observation, batch.observation, stacked, strict=True):
         if not is_image(leaf):
             continue
-        frames = tf.constant(values[:MOST_ROWS])
+        frames, shape = unpack(tf.constant(values[:MOST_ROWS]), leaf), leaf.unpacked.shape
         newest = stack_frames(frames, first, age)[:, -1] if is_stacked else frames[:, -1]
-        channels = leaf.shape[2] if len(leaf.shape) == 3 else 1
-        pictures[leaf.path] = _side_by_side(newest, leaf.shape[:2], 3 if channels == 3 else 1)
+        channels = shape[2] if len(shape) == 3 else 1
+        pictures[leaf.path] = _side_by_side(newest, shape[:2], 3 if channels == 3 else 1)
     return pictures
 
 

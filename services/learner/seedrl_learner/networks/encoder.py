@@ -13,6 +13,7 @@ import tensorflow as tf
 from seedrl_core.config import NetworkConfig
 from seedrl_core.errors import ConfigError
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
+from seedrl_learner.networks.bits import unpack
 from seedrl_learner.networks.frame_stack import stack_frames, to_blocks
 from seedrl_learner.networks.leaves import leaf_layer
 from seedrl_learner.networks.torsos import ImpalaResnet, Mlp, NatureCnn
@@ -24,7 +25,8 @@ _IMAGE_TORSOS: dict[str, type[NatureCnn | ImpalaResnet]] = {"nature_cnn": Nature
 
 
 def is_image(leaf: TensorSpec) -> bool:
-    """True for uint8 leaves [height, width] or [height, width, channels] that a convolutional torso can take."""
+    """True for leaves of bytes or bits, [height, width] or [height, width, channels], that convolutions can take."""
+    leaf = leaf.unpacked
     return leaf.dtype.name == "uint8" and len(leaf.shape) in (2, 3) and min(leaf.shape[:2]) >= MIN_IMAGE_SIZE
 
 
@@ -59,9 +61,10 @@ class Encoder(tf.Module):
         convolutional = _IMAGE_TORSOS.get(config.torso)
         self._images = tuple(convolutional is not None and is_image(leaf) for leaf in spec.observation)
         self._block = convolutional.BLOCK if convolutional else 1
+        self._travelling = spec.observation
         self._centres = bool(config.normalize_observations) and any(self._images)
         self._leaves = leaves = tuple(
-            _as_seen(_in_blocks(leaf, self._block) if image else leaf, frame_stack if stacked else 1)
+            _as_seen(_in_blocks(leaf.unpacked, self._block) if image else leaf.unpacked, frame_stack if stacked else 1)
             for leaf, image, stacked in zip(spec.observation, self._images, self.stacked, strict=True)
         )
         self._torso: Torso
@@ -83,7 +86,8 @@ class Encoder(tf.Module):
           [B, S, output_size].
         """
         rows = []
-        for values, image, stacked, leaf in zip(observation, self._images, self.stacked, self._leaves, strict=True):
+        parts = zip(self._unpacked(observation), self._images, self.stacked, self._leaves, strict=True)
+        for values, image, stacked, leaf in parts:
             # Each frame once, before it stands in several stacks.
             frames = self._frames(values) if image else values
             steps = stack_frames(frames, first, stack_age) if stacked else frames
@@ -94,9 +98,11 @@ class Encoder(tf.Module):
         """Takes new observations, leaves [B, steps, *shape], into the mean images where they are configured."""
         if self._centres:
             assert isinstance(self._torso, MixedTorso)
-            self._torso.observe(
-                [self._frames(leaf) if image else None for leaf, image in zip(observation, self._images, strict=True)]
-            )
+            leaves = zip(self._unpacked(observation), self._images, strict=True)
+            self._torso.observe([self._frames(leaf) if image else None for leaf, image in leaves])
+
+    def _unpacked(self, observation: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
+        return tuple(unpack(values, leaf) for values, leaf in zip(observation, self._travelling, strict=True))
 
     def _frames(self, image: tf.Tensor) -> tf.Tensor:
         """[B, steps, height, width] or with channels, in the torso's blocks."""

@@ -1,0 +1,1 @@
+"""Stands in for the package `gfootball`, which has to be built."""
