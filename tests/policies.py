@@ -13,6 +13,7 @@ from seedrl_learner.run import Run
 
 VECTOR = TensorSpec("observation/position", np.dtype(np.float32), (3,))
 IMAGE = TensorSpec("observation", np.dtype(np.uint8), (36, 36), (0.0,), (255.0,))
+BITS = TensorSpec.of_bits("observation", (36, 36, 3))
 DISCRETE = TensorSpec("action", np.dtype(np.int64), (), (2.0,), (5.0,))
 TORQUE = TensorSpec("action/torque", np.dtype(np.float32), (2,), (-1.0,), (3.0,))
 N, STACK = 3, 4
@@ -28,6 +29,7 @@ POLICIES: dict[str, tuple[EnvironmentSpec, dict[str, Any]]] = {
         {"agent": "r2d2", "r2d2.eval_epsilon": 0.0, "network.head_size": 16, "network.normalize_observations": True},
     ),
     "image_stack": (EnvironmentSpec("e", (IMAGE,), (DISCRETE,), frame_stack=STACK), {}),
+    "bits_stack": (EnvironmentSpec("e", (BITS,), (DISCRETE,), frame_stack=STACK), {}),
 }
 
 

@@ -136,7 +136,7 @@ def test_every_episode_has_a_seed_of_its_own(game: Any) -> None:
         (
             "academy_empty_gaol",
             {},
-            "expected one of 11_vs_11_easy_stochastic academy_empty_goal_close academy_run_to_score; got academy_empty_g",
+            "expected one of 11_vs_11_easy_stochastic academy_empty_goal_close academy_run_to_score; got academy_e",
         ),
         (EMPTY_GOAL, {"representation": "raw"}, r"representation: expected one of extracted simple115v2 .*; got raw"),
         (EMPTY_GOAL, {"rewards": "checkpoints"}, r"rewards: expected one of scoring scoring,checkpoints; got check"),
