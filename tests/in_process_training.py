@@ -78,7 +78,7 @@ class InProcess:
                 room.clear()
                 continue
             tick = TickArrays(sequence, step.observation, step.reward, step.flags)
-            (action,) = self.machinery.inference.run([(slots, tick)])
+            ((action, _),) = self.machinery.inference.run([(slots, tick)])
             step, sequence = played.step(action), sequence + 1
             if returns is not None:
                 returns += [episode.episode_return for episode in step.episodes]

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_runs import call, last_json, service_pids
+from local_runs import call, last_json, service_pids, started, status, until
+from PIL import Image
 
 from seedrl_core.config import load_settings
 
@@ -33,6 +34,7 @@ def test_a_run_ends_with_a_summary(trained):
     assert summary["frames"] == summary["env_steps"]
     assert summary["episodes"] > 100
     assert summary["mean_return"] > 9
+    assert summary["human_normalized_score"] is None
     assert summary["policy_version"] > 10
     assert summary["env_steps_per_s"] > 0
     assert summary["seconds"] > 0
@@ -60,6 +62,7 @@ def test_evaluation_plays_whole_episodes_and_leaves_the_run_as_it_is(trained):
     assert result["episodes"] == 10
     assert 8 <= result["min_return"] <= result["mean_return"] <= result["max_return"] <= 500
     assert result["std_return"] >= 0
+    assert result["human_normalized_score"] is None
     assert (result["policy_version"], result["env_steps"]) == (summary["policy_version"], summary["env_steps"])
     assert {path: path.stat().st_mtime_ns for path in run_dir.rglob("*")} == before
 
@@ -75,6 +78,34 @@ def test_a_policy_is_exported_once(trained, tmp_path):
     refused = call("export", run_dir, tmp_path / "model")
     assert refused.returncode != 0
     assert "exists already" in refused.stderr
+
+
+def test_a_run_is_filmed(trained, tmp_path):
+    """`seedrl watch` draws the steps of a whole episode and leaves the run as it is."""
+    run_dir, _ = trained
+    before = {path: path.stat().st_mtime_ns for path in run_dir.rglob("*")}
+    done = call("watch", run_dir, "--out", tmp_path / "film.gif", "--max-steps", "20")
+    assert done.returncode == 0, done.stderr
+    with Image.open(tmp_path / "film.gif") as film:
+        frames = getattr(film, "n_frames", 1)
+    assert 9 <= frames <= 20  # no CartPole falls within 8 steps
+    assert done.stdout.splitlines()[-1] == f"{tmp_path / 'film.gif'} ({frames} steps)"
+    assert {path: path.stat().st_mtime_ns for path in run_dir.rglob("*")} == before
+
+
+def test_the_newest_policy_behind_a_broker_is_filmed(tmp_path):
+    """While it is trained; the learner's address is refused with what was expected."""
+    run_dir, film = tmp_path / "run", tmp_path / "film.mp4"
+    with started(run_dir) as training:
+        until(lambda: status(run_dir).get("policy_version", 0) > 0, "a first update")
+        done = call("watch", f"unix:{run_dir / 'broker.sock'}", "--out", film)
+        refused = call("watch", f"unix:{run_dir / 'learner.sock'}", "--out", film)
+        training.terminate()
+        training.communicate()
+    assert done.returncode == 0, done.stderr
+    assert film.stat().st_size > 0
+    assert refused.returncode == 2
+    assert "expected the address of a broker" in refused.stderr
 
 
 def test_resume_continues_every_counter(trained):

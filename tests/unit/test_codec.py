@@ -184,6 +184,7 @@ def test_the_name_of_an_environment_is_not_compared() -> None:
         ("num_envs", 2**31, r"num_envs: expected 1\.\.65536, got 2147483648"),
         ("role", 0, "role: expected ROLE_TRAIN or ROLE_EVAL, got 0"),
         ("actor_id", "a" * 257, "actor_id: expected at most 256 characters, got 257"),
+        ("explain", True, "explain: expected ROLE_EVAL and at most 64 environments, got ROLE_TRAIN and 1"),
     ],
 )
 def test_a_wrong_hello_is_refused_by_field(field: str, value: object, message: str) -> None:
@@ -204,6 +205,19 @@ def test_actions_come_back_equal() -> None:
     (action,) = codec.decode_leaves(message.action, SPEC.action, N)
     assert action.tolist() == [1, 2, 3, 4, 1]
     assert (message.sequence, message.policy_version) == (3, 9)
+
+
+@pytest.mark.parametrize("num_actions", [0, 4])
+def test_explanations_come_back_equal(num_actions: int) -> None:
+    """A value and a row of preferences an environment; numbers too few or too many are refused."""
+    given = codec.Explanation(np.arange(N, dtype=np.float32), np.random.rand(N, num_actions).astype(np.float32))
+    message = codec.encode_actions(3, (np.array([1, 2, 3, 4, 1]),), 9, given).explanation
+    got = codec.decode_explanation(message, N)
+    np.testing.assert_array_equal(got.value, given.value)
+    np.testing.assert_array_equal(got.preference, given.preference)
+    message.value += bytes(4)
+    with pytest.raises(BadRequest, match=r"explanation.value: expected 20 bytes \(float32 \(5,\)\), got 24"):
+        codec.decode_explanation(message, N)
 
 
 def test_a_tick_refers_to_shared_memory_or_carries_its_observation() -> None:

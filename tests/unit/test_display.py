@@ -44,6 +44,13 @@ def test_everything_known_is_said_with_its_unit():
     assert said["actors"] == "1/2 alive, 3 restarts"
 
 
+def test_a_human_normalized_score_is_said_where_there_is_one():
+    """It stands beside the mean return, with what it is measured by."""
+    said = dict(figures(snapshot(metrics={"episode/human_normalized_score": 0.5})))
+    assert said["human-normalized"] == "0.50 (a person: 1)"
+    assert "human-normalized" not in dict(figures(snapshot()))
+
+
 def test_what_is_not_known_is_left_out():
     """No return before the first episode, no frames where there is no action repeat, no figures at the start."""
     said = dict(figures(snapshot(mean_return=math.nan, spec=spec_pb2.EnvironmentSpec(action_repeat=1))))

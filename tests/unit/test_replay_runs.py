@@ -68,7 +68,7 @@ class Session:
             flags=np.full(len(number), 0 if self.steps else FIRST, np.uint8),
         )
         self.steps += 1
-        ((action,),) = self.machinery.inference.run([(self.slots, tick)])
+        (((action,), _),) = self.machinery.inference.run([(self.slots, tick)])
         return action
 
     def close(self) -> None:

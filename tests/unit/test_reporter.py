@@ -1,4 +1,4 @@
-"""What the summary says of a run's speed."""
+"""What metrics and summary say of a run's speed and returns, and that a full disk spoils neither."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import json
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from seedrl_core.config import LearnerConfig
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
+from seedrl_learner.batch import UnrollBatch
 from seedrl_learner.reporter import Reporter
 from seedrl_learner.run import Run
 
@@ -30,10 +34,16 @@ def run(tmp_path: Path) -> Run:
     return Run(LearnerConfig(run_dir=tmp_path))
 
 
+def summary(run: Run) -> dict[str, Any]:
+    """What was written last."""
+    values: dict[str, Any] = json.loads((run.config.run_dir / "summary.json").read_text())
+    return values
+
+
 def speed_in_summary(reporter: Reporter, run: Run) -> float:
     """What the summary says."""
     reporter.write_summary()
-    speed: float = json.loads((run.config.run_dir / "summary.json").read_text())["env_steps_per_s"]
+    speed: float = summary(run)["env_steps_per_s"]
     return speed
 
 
@@ -61,6 +71,33 @@ def test_the_start_does_not_count(run: Run) -> None:
 def test_a_run_without_a_step_has_none(run: Run) -> None:
     """Zero, not an error."""
     assert speed_in_summary(Reporter(run), run) == 0.0
+
+
+def test_the_mean_return_is_told_human_normalized_too(run: Run) -> None:
+    """In the metrics and in the summary, from the first episode on: 14.6 is what a person comes to in Pong."""
+    reporter = Reporter(run)
+    assert "episode/human_normalized_score" not in reporter.report(num_envs=1), "no environment is known yet"
+    run.build(replace(SPEC, environment_id="ALE/Pong-v5"))
+    assert "episode/human_normalized_score" not in reporter.report(num_envs=1), "no episode is over yet"
+    reporter.write_summary()
+    assert summary(run)["human_normalized_score"] is None
+    run.progress.add_episode(14.6)
+    run.progress.add_episode(-20.7)
+    assert reporter.report(num_envs=1)["episode/human_normalized_score"] == pytest.approx(0.5)
+    reporter.write_summary()
+    assert summary(run)["human_normalized_score"] == pytest.approx(0.5)
+    last = json.loads((run.config.run_dir / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["episode/human_normalized_score"] == pytest.approx(0.5)
+
+
+def test_an_environment_without_reference_scores_has_no_human_normalized_score(run: Run) -> None:
+    """Not 0, which would be a random policy's."""
+    run.build(SPEC)
+    run.progress.add_episode(1.0)
+    reporter = Reporter(run)
+    assert "episode/human_normalized_score" not in reporter.report(num_envs=1)
+    reporter.write_summary()
+    assert summary(run)["human_normalized_score"] is None
 
 
 @pytest.fixture(autouse=True)
@@ -102,3 +139,24 @@ def test_a_full_disk_spoils_nothing_that_is_written_later(run: Run) -> None:
     assert steps == [1, 2, 4]
     accumulator = EventAccumulator(str(events.parent)).Reload()
     assert [event.step for event in accumulator.Tensors("loss/total")] == [1, 4]
+
+
+def test_tensorboard_shows_the_newest_batch_once_in_a_while(run: Run) -> None:
+    """Not with every record: pictures are large."""
+    image = TensorSpec("observation", np.dtype(np.uint8), (36, 36, 1), (0.0,), (255.0,))
+    machinery = run.build(replace(SPEC, observation=(image,)))
+    reporter = Reporter(run)
+    flags = np.zeros((2, 4), np.uint8)
+    nothing = np.zeros((2, 4), np.float32)
+    for env_steps in (1, 2, 3):
+        run.progress.env_steps = env_steps
+        if env_steps > 1:
+            frames = np.full((2, 4, 36, 36, 1), env_steps, np.uint8)
+            batch = UnrollBatch((frames,), nothing, flags, (), (), (), flags[:, 0], (), nothing, nothing[:, 0])
+            machinery.trainer.newest = batch
+        reporter.report(num_envs=1)
+    accumulator = EventAccumulator(str(run.config.run_dir / "tensorboard")).Reload()
+    (event,) = accumulator.Tensors("observation")
+    width, height, *pictures = event.tensor_proto.string_val
+    assert (event.step, width, height, len(pictures)) == (2, b"36", b"36", 2)
+    np.testing.assert_array_equal(tf.io.decode_png(pictures[0]), np.full((36, 36, 1), 2))

@@ -53,7 +53,7 @@ class ServerMessage(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., actions: _Optional[_Union[Actions, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "session_id", "actor_id", "role", "num_envs", "spec", "shared_memory")
+    __slots__ = ("protocol_version", "session_id", "actor_id", "role", "num_envs", "spec", "shared_memory", "explain")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     ACTOR_ID_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +61,7 @@ class Hello(_message.Message):
     NUM_ENVS_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     SHARED_MEMORY_FIELD_NUMBER: _ClassVar[int]
+    EXPLAIN_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     session_id: bytes
     actor_id: str
@@ -68,7 +69,8 @@ class Hello(_message.Message):
     num_envs: int
     spec: _spec_pb2.EnvironmentSpec
     shared_memory: SharedMemory
-    def __init__(self, protocol_version: _Optional[int] = ..., session_id: _Optional[bytes] = ..., actor_id: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., num_envs: _Optional[int] = ..., spec: _Optional[_Union[_spec_pb2.EnvironmentSpec, _Mapping]] = ..., shared_memory: _Optional[_Union[SharedMemory, _Mapping]] = ...) -> None: ...
+    explain: bool
+    def __init__(self, protocol_version: _Optional[int] = ..., session_id: _Optional[bytes] = ..., actor_id: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., num_envs: _Optional[int] = ..., spec: _Optional[_Union[_spec_pb2.EnvironmentSpec, _Mapping]] = ..., shared_memory: _Optional[_Union[SharedMemory, _Mapping]] = ..., explain: bool = ...) -> None: ...
 
 class SharedMemory(_message.Message):
     __slots__ = ("pid", "fd", "num_bytes")
@@ -129,14 +131,24 @@ class Episode(_message.Message):
     def __init__(self, env: _Optional[int] = ..., episode_return: _Optional[float] = ..., length: _Optional[int] = ..., info: _Optional[bytes] = ...) -> None: ...
 
 class Actions(_message.Message):
-    __slots__ = ("sequence", "action", "policy_version")
+    __slots__ = ("sequence", "action", "policy_version", "explanation")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     ACTION_FIELD_NUMBER: _ClassVar[int]
     POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    EXPLANATION_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     action: _containers.RepeatedScalarFieldContainer[bytes]
     policy_version: int
-    def __init__(self, sequence: _Optional[int] = ..., action: _Optional[_Iterable[bytes]] = ..., policy_version: _Optional[int] = ...) -> None: ...
+    explanation: Explanation
+    def __init__(self, sequence: _Optional[int] = ..., action: _Optional[_Iterable[bytes]] = ..., policy_version: _Optional[int] = ..., explanation: _Optional[_Union[Explanation, _Mapping]] = ...) -> None: ...
+
+class Explanation(_message.Message):
+    __slots__ = ("value", "preference")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    PREFERENCE_FIELD_NUMBER: _ClassVar[int]
+    value: bytes
+    preference: bytes
+    def __init__(self, value: _Optional[bytes] = ..., preference: _Optional[bytes] = ...) -> None: ...
 
 class Goodbye(_message.Message):
     __slots__ = ("reason",)

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Iterable
-from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TextIO
 
 from seedrl_actor import environments
 from seedrl_actor.environment_thread import EnvironmentThread
 from seedrl_actor.episodes import EpisodeQuota
 from seedrl_actor.identity import actor_id
+from seedrl_actor.output_files import OutputFiles
 from seedrl_actor.stepping_metrics import SteppingMetrics
 from seedrl_client import Session
 from seedrl_core import logs, supervisor
 from seedrl_core.access import NO_CREDENTIALS, AccessConfig, check_metrics
-from seedrl_core.codec import Episode
 from seedrl_core.config import ActorConfig
 from seedrl_core.errors import ConfigError, RunFinished
 from seedrl_core.exporter import ServiceCollector, exported
@@ -53,6 +49,8 @@ async def run(config: ActorConfig, stop: asyncio.Event, access: AccessConfig = N
     """
     if not config.env_id:
         raise ConfigError("actor.env_id: expected a Gymnasium id, e.g. --env-id CartPole-v1")
+    if config.recording is not None and config.role != "eval":
+        raise ConfigError(f"actor.recording: expected actor.role=eval, got {config.role}")
     check_metrics("actor.metrics_listen", config.metrics_listen, access)
     metrics = SteppingMetrics({"actor_id": actor_id(config), "environment": config.env_id, "role": config.role})
     with exported(config.metrics_listen, ServiceCollector("actor", metrics.totals, metrics.readings)):
@@ -73,11 +71,11 @@ async def _run_sessions(config: ActorConfig, access: AccessConfig, metrics: Step
     # An environment without an episode to play would only step for nothing.
     num_envs = min(config.num_envs, config.episodes) if config.episodes else config.num_envs
     shares = split(num_envs, config.sessions)
-    with config.results.open("w") if config.results else nullcontext() as results:
+    with OutputFiles.open(config) as files:
         try:
             async with asyncio.TaskGroup() as group:
                 for share in shares:
-                    group.create_task(_run_session(config, access, share, len(shares), num_envs, results, metrics))
+                    group.create_task(_run_session(config, access, share, len(shares), num_envs, files, metrics))
         except* RunFinished as finished:
             _log.info("run_finished", reason=str(finished.exceptions[0]))
 
@@ -88,7 +86,7 @@ async def _run_session(
     share: Share,
     num_sessions: int,
     num_all_envs: int,
-    results: TextIO | None,
+    files: OutputFiles,
     metrics: SteppingMetrics,
 ) -> None:
     # Environments in processes of their own are watched over by themselves.
@@ -110,11 +108,12 @@ async def _run_session(
             actor_id=actor_id(config),
             peer_timeout_s=config.peer_timeout_s,
             shared_memory=config.shared_memory,
+            explain=config.recording is not None and not share.index,
             access=access,
         ) as session:
             logs.bind(run=session.run_id)
             with metrics.session(share.num_envs, session.run_id):
-                await _step_until_done(thread, session, quota, share, results, metrics)
+                await _step_until_done(thread, session, quota, share, files, metrics)
     finally:
         await thread.close()
 
@@ -124,24 +123,18 @@ async def _step_until_done(
     session: Session,
     quota: EpisodeQuota,
     share: Share,
-    results: TextIO | None,
+    files: OutputFiles,
     metrics: SteppingMetrics,
 ) -> None:
     step, env_ms = await thread.reset()
     while True:
         metrics.stepped(step, env_ms)
         episodes = quota.take(step.episodes)
-        if results is not None:
-            _write(results, share, episodes)
+        files.add_episodes(share.first_env, episodes)
         with metrics.waiting():
             action = await session.tick(step.observation, step.reward, step.flags, episodes, env_ms)
+        if not share.index:
+            files.add_step(step, action, session.explanation)
         if quota.done:
             return
         step, env_ms = await thread.step(action)
-
-
-def _write(results: TextIO, share: Share, episodes: Iterable[Episode]) -> None:
-    for episode in episodes:
-        line = {"env": share.first_env + episode.env, "return": episode.episode_return, "length": episode.length}
-        results.write(json.dumps(line) + "\n")
-        results.flush()

@@ -16,8 +16,9 @@ from ale_py.vector_env import AtariVectorEnv
 
 from seedrl_actor.environments import Step
 from seedrl_actor.episodes import EpisodeCounter
+from seedrl_actor.pictures import image_among
 from seedrl_actor.seeds import environment_seed
-from seedrl_core.codec import FIRST, RESTARTED, TERMINATED, TRUNCATED
+from seedrl_core.codec import FIRST, RESTARTED, TERMINATED, TRUNCATED, Episode
 from seedrl_core.config import ActorConfig
 from seedrl_core.errors import ConfigError
 from seedrl_core.spec import Array, EnvironmentSpec, TensorSpec
@@ -58,6 +59,7 @@ class AtariVector:
         game = {key: value for key, value in registered.items() if key not in _REPLACED_SETTINGS} | config.env_kwargs
         self._name = f"environments {first_env} to {first_env + num_envs - 1} ({config.env_id})"
         self._episodic_life = atari.episodic_life
+        self._records = config.recording is not None
         self._seeds = np.array([environment_seed(config, first_env + env) for env in range(num_envs)])
         self._vector = AtariVectorEnv(
             num_envs=num_envs,
@@ -111,7 +113,8 @@ class AtariVector:
         self._game_over, self._lost_life, self._overlooked = nobody, nobody, nobody
         self._lives = info["lives"].copy()
         self._counter.restart(~nobody)
-        return Step(self._leaves(frames), np.zeros(self.num_envs, np.float32), np.full(self.num_envs, FIRST, np.uint8))
+        flags = np.full(self.num_envs, FIRST, np.uint8)
+        return self._made(frames, np.zeros(self.num_envs, np.float32), flags, ())
 
     def step(self, action: tuple[Array, ...]) -> Step:
         """Steps all games; those that were over start anew."""
@@ -132,7 +135,7 @@ class AtariVector:
         ).astype(np.uint8)
         reward = np.where(first, 0, raw_reward).astype(np.float32)
         episodes = self._counter.count(np.where(resets, 0, raw_reward), ~resets, over)
-        return Step(self._leaves(frames), reward, flags, episodes)
+        return self._made(frames, reward, flags, episodes)
 
     def close(self) -> None:
         """Frees the emulators."""
@@ -144,6 +147,8 @@ class AtariVector:
         self._lives = lives.copy()
         return lost
 
-    def _leaves(self, frames: Array) -> tuple[Array, ...]:
-        """[N, 1, height, width] as [N, height, width, 1], without a copy."""
-        return (frames.reshape(self.num_envs, *self._frame_shape),)
+    def _made(self, frames: Array, reward: Array, flags: Array, episodes: tuple[Episode, ...]) -> Step:
+        """Of frames [N, 1, height, width], which become [N, height, width, 1] without a copy."""
+        observation = (frames.reshape(self.num_envs, *self._frame_shape),)
+        picture = image_among((observation[0][0],)) if self._records else None
+        return Step(observation, reward, flags, episodes, picture=picture)

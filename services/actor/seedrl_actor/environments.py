@@ -31,6 +31,7 @@ class Step:
       flags: [N] uint8, bitwise or of FIRST, TERMINATED, TRUNCATED, RESTARTED.
       episodes: whole games that ended with this step.
       restarts: environments that failed in this step and are replaced.
+      picture: what the first environment shows, [height, width, 3] uint8; None unless actor.recording asks for it.
     """
 
     observation: tuple[Array, ...]
@@ -38,6 +39,7 @@ class Step:
     flags: Array
     episodes: tuple[Episode, ...] = ()
     restarts: int = 0
+    picture: Array | None = None
 
 
 class VectorEnvironment(Protocol):
@@ -88,6 +90,8 @@ def make(config: ActorConfig, first_env: int, num_envs: int, num_sessions: int) 
       EnvironmentFailed: a process of its own, where there is one, ended or hung before it had built them.
     """
     if envs_per_process(config):
+        if config.recording is not None:
+            raise ConfigError("actor.recording: expected actor.envs_per_process=0, or no recording")
         from seedrl_actor.isolated_vector import IsolatedVector
 
         return IsolatedVector(config, first_env, num_envs, num_sessions)

@@ -11,6 +11,7 @@ import numpy as np
 
 from seedrl_actor.environments import Step
 from seedrl_actor.episodes import EpisodeCounter
+from seedrl_actor.pictures import make_rendering, picture_of
 from seedrl_actor.restarts import Restarts
 from seedrl_actor.seeds import environment_seed
 from seedrl_actor.spaces import ActionSpace, ObservationSpace
@@ -148,7 +149,12 @@ class GymVector:
         self._counter.restart(first)
         episodes = self._counter.count(self._reward, ~first, self._flags & LAST != 0)
         replaced, self._replaced = self._replaced, 0
-        return Step(self._observation, reward, self._flags, episodes, replaced)
+        return Step(self._observation, reward, self._flags, episodes, replaced, self._picture())
+
+    def _picture(self) -> Array | None:
+        if self._config.recording is None:
+            return None
+        return picture_of(self._envs[0], tuple(leaf[0] for leaf in self._observation))
 
     def _replace(self, env: int, failure: BaseException) -> int:
         """Closes an environment that raised and builds it anew as soon as its delay allows."""
@@ -193,7 +199,8 @@ class GymVector:
 
 
 def _make_registered(config: ActorConfig) -> Any:
-    return gymnasium.make(config.env_id, disable_env_checker=True, **config.env_kwargs)
+    make = gymnasium.make if config.recording is None else make_rendering
+    return make(config.env_id, disable_env_checker=True, **config.env_kwargs)
 
 
 def _close_quietly(env: Any) -> None:

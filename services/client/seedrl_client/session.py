@@ -16,7 +16,7 @@ from seedrl_client.validation import check_flags, check_observation, check_rewar
 from seedrl_core import codec, logs, wire
 from seedrl_core.access import NO_CREDENTIALS, AccessConfig
 from seedrl_core.address import Address
-from seedrl_core.codec import Episode, TickArrays
+from seedrl_core.codec import Episode, Explanation, TickArrays
 from seedrl_core.errors import BadRequest, InternalError, Overloaded, PeerLost, RunFinished, SeedrlError
 from seedrl_core.shared_memory import SESSION_ID_BYTES, OwnRegion
 from seedrl_core.spec import Array, EnvironmentSpec
@@ -42,6 +42,7 @@ class Session:
     Attributes:
       run_id: the learner's run.
       policy_version: training updates behind the policy that answered last.
+      explanation: what the agent made of the last tick; None unless the session asked for it.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Session:
         peer_timeout_s: float = 300.0,
         silence_s: float = SILENCE_S,
         shared_memory: Literal["auto", "off"] = "auto",
+        explain: bool = False,
         access: AccessConfig = NO_CREDENTIALS,
     ) -> None:
         """Nothing is sent before `open`.
@@ -68,6 +70,7 @@ class Session:
           peer_timeout_s: give up when broker or learner are away this long.
           silence_s: a connection on which nothing comes for this long while an answer is due counts as dead.
           shared_memory: auto: observations go through memory that is shared with the learner, if it is on this host.
+          explain: ask for explanations, in the role eval.
           access: certificates and the actor's token; `load_settings().access` has those of the environment.
         """
         if not 1 <= num_envs <= codec.MAX_NUM_ENVS:
@@ -76,6 +79,7 @@ class Session:
         self.num_envs = num_envs
         self.run_id = ""
         self.policy_version = 0
+        self.explanation: Explanation | None = None
         self._addresses = Address.parse_all(address)
         self._turn = 0  # of the addresses
         self._access = access
@@ -89,6 +93,7 @@ class Session:
             role=_ROLES[role],
             num_envs=num_envs,
             spec=codec.spec_to_proto(spec),
+            explain=explain,
         )
         self._rng = random.Random(self._hello.session_id)
         self._connection: Connection | None = None
@@ -169,6 +174,8 @@ class Session:
         self._sequence += 1
         self._flags = arrays.flags.copy()
         self.policy_version = reply.policy_version
+        if reply.HasField("explanation"):
+            self.explanation = codec.decode_explanation(reply.explanation, self.num_envs)
         return tuple(leaf.copy() for leaf in actions)
 
     async def aclose(self, reason: str = "done") -> None:

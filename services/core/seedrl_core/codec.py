@@ -27,6 +27,8 @@ MAX_INFO_BYTES = 4096
 # Of a Hello: 256 leaves with bounds for each of a hundred elements are half of it.
 MAX_HELLO_BYTES = 1 << 20
 MAX_NAME_LENGTH = 256
+# Of a session whose actions are explained: 65,536 numbers may come with each.
+MAX_EXPLAINED_ENVS = 64
 
 FIRST = int(inference.FLAG_FIRST)
 TERMINATED = int(inference.FLAG_TERMINATED)
@@ -38,7 +40,7 @@ LAST = TERMINATED | TRUNCATED
 _ALLOWED_FLAGS = np.zeros(256, np.bool_)
 _ALLOWED_FLAGS[[0, FIRST, FIRST | RESTARTED, TERMINATED, TRUNCATED, LAST]] = True
 
-_REWARD = np.dtype("<f4")
+_FLOAT = np.dtype("<f4")
 
 # Of a Tick besides its observation: fields that stand there once, a reward, flags and an Episode an environment.
 _MOST_OTHER_FIELDS = 64
@@ -89,6 +91,20 @@ class TickArrays:
     flags: Array
     episodes: tuple[Episode, ...] = ()
     env_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What the agent made of an observation of N environments.
+
+    Attributes:
+      value: [N] float32, the discounted return that it expects, of rewards as it is trained on.
+      preference: [N, A] float32, the probability of each action, or its value where action values are learned; A is 0
+        unless the action is a single Discrete one.
+    """
+
+    value: Array
+    preference: Array
 
 
 def spec_to_proto(spec: EnvironmentSpec) -> spec_pb2.EnvironmentSpec:
@@ -142,6 +158,11 @@ def check_hello(hello: inference.Hello) -> None:
         raise BadRequest(f"num_envs: expected 1..{MAX_NUM_ENVS}, got {hello.num_envs}")
     if hello.role not in (inference.ROLE_TRAIN, inference.ROLE_EVAL):
         raise BadRequest(f"role: expected ROLE_TRAIN or ROLE_EVAL, got {hello.role}")
+    if hello.explain and (hello.role != inference.ROLE_EVAL or hello.num_envs > MAX_EXPLAINED_ENVS):
+        raise BadRequest(
+            f"explain: expected ROLE_EVAL and at most {MAX_EXPLAINED_ENVS} environments, got "
+            f"{inference.Role.Name(hello.role)} and {hello.num_envs}"
+        )
     _check_length("actor_id", hello.actor_id)
 
 
@@ -156,7 +177,7 @@ def encode_tick(tick: TickArrays, shared: Reference | None = None) -> list[wire.
     The arrays must have the dtypes of their spec.
     """
     small = inference.Tick(
-        reward=np.asarray(tick.reward, _REWARD).tobytes(),
+        reward=np.asarray(tick.reward, _FLOAT).tobytes(),
         flags=np.asarray(tick.flags, np.uint8).tobytes(),
         episodes=[_episode_to_proto(episode) for episode in tick.episodes],
         env_ms=tick.env_ms,
@@ -200,7 +221,7 @@ def decode_tick(
     if len(observation) != len(spec.observation):
         raise BadRequest(f"observation: expected {len(spec.observation)} leaves, got {len(observation)}")
     flags = _array(message.flags, np.dtype(np.uint8), (num_envs,), "flags")
-    reward = _array(message.reward, _REWARD, (num_envs,), "reward")
+    reward = _array(message.reward, _FLOAT, (num_envs,), "reward")
     leaves = decode_leaves(observation, spec.observation, num_envs)
     _check_finite(reward, "reward")
     for array, leaf in zip(leaves, spec.observation, strict=True):
@@ -233,10 +254,25 @@ def decode_leaves(values: Sequence[wire.Buffer], leaves: Sequence[TensorSpec], n
     )
 
 
-def encode_actions(sequence: int, action: Sequence[Array], policy_version: int) -> inference.Actions:
+def encode_actions(
+    sequence: int, action: Sequence[Array], policy_version: int, explanation: Explanation | None = None
+) -> inference.Actions:
     """The message for the actions [N, *shape] of each leaf; the arrays must have the dtypes of their spec."""
-    return inference.Actions(
+    message = inference.Actions(
         sequence=sequence, action=[leaf.tobytes() for leaf in action], policy_version=policy_version
+    )
+    if explanation is not None:
+        message.explanation.value = explanation.value.astype(_FLOAT).tobytes()
+        message.explanation.preference = explanation.preference.astype(_FLOAT).tobytes()
+    return message
+
+
+def decode_explanation(message: inference.Explanation, num_envs: int) -> Explanation:
+    """Arrays of num_envs rows; BadRequest when there are more or fewer numbers."""
+    num_actions = len(message.preference) // (num_envs * _FLOAT.itemsize)
+    return Explanation(
+        _array(message.value, _FLOAT, (num_envs,), "explanation.value"),
+        _array(message.preference, _FLOAT, (num_envs, num_actions), "explanation.preference"),
     )
 
 

@@ -116,6 +116,11 @@ class ActorConfig(_Model):
         0, ge=0, description="stop after this many whole episodes, spread evenly over environments; 0: never"
     )
     results: Path | None = Field(None, description="file that gets one JSON line an episode")
+    recording: Path | None = Field(
+        None,
+        description="file that gets every step of the first environment, with a picture, what the agent expected and "
+        "what it preferred, as `seedrl watch` draws it; with role eval",
+    )
     shared_memory: Literal["auto", "off"] = Field(
         "auto", description="auto: observations go through shared memory where the learner is on this host"
     )

@@ -27,6 +27,7 @@ from seedrl_launcher.conformance.client import CommandClient
 from seedrl_launcher.conformance.report import as_table, as_values
 from seedrl_launcher.display import make_display
 from seedrl_launcher.evaluation import Evaluator
+from seedrl_launcher.film import check_film, write_film
 from seedrl_launcher.learning_curves import Against, draw, grouped, read_curve
 from seedrl_launcher.run_directory import RunDirectory
 from seedrl_launcher.run_settings import (
@@ -41,6 +42,7 @@ from seedrl_launcher.settings_listing import all_settings, settings_table
 from seedrl_launcher.status import connect, plain_values
 from seedrl_launcher.top import watch_service
 from seedrl_launcher.training import INTERRUPTED, Training
+from seedrl_launcher.watching import Watching, broker_settings, recorded_settings
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 
@@ -132,6 +134,48 @@ def evaluate(
             return 0
 
         code = run_service(main, abandon=evaluator.kill)
+    raise typer.Exit(code)
+
+
+@app.command()
+def watch(
+    target: Annotated[str, typer.Argument(help="directory of a run, or a broker: host:port or unix:PATH")],
+    episodes: Annotated[int, typer.Option(min=1, help="whole episodes to play, one after the other")] = 1,
+    out: Annotated[Path, typer.Option(help="film to write: FILE.gif or FILE.mp4")] = Path("watch.gif"),
+    frames_per_s: Annotated[float, typer.Option(min=1, max=100, help="speed of the film, steps a second")] = 30.0,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="draw no more steps than this")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="seed of the environment (default: a fresh one)")] = None,
+    config: Annotated[Path | None, typer.Option(help="at a broker: TOML file with sections actor, access")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="at a broker: section.key=value; repeatable")] = None,
+) -> None:
+    """Films greedy play: the environment, what the agent expects and which actions it prefers.
+
+    Of a run, with its newest checkpoint; at a broker, with the newest policy. Ctrl-C ends the play, and the film has
+    what was played until then.
+    """
+    check_film(out)
+    is_run = Path(target).is_dir()
+    if is_run and (config or set_):
+        raise ConfigError("--config and --set go with a broker's address: a run has its own settings")
+    with run_directory.temporary_directory() as directory:
+        recording, results = directory / "recording", directory / "episodes.jsonl"
+        player: Evaluator | Watching
+        if is_run:
+            run = run_directory.open_with_checkpoint(Path(target))
+            settings = eval_settings(
+                run.config_file, run.path, episodes=episodes, num_envs=1, seed=seed, results=results
+            )
+            player = Evaluator(recorded_settings(settings, episodes, recording), directory)
+        else:
+            settings = uvloop.run(broker_settings(target, config, parse_assignments(set_ or []), seed))
+            player = Watching(recorded_settings(settings, episodes, recording), directory)
+
+        async def main(stop: asyncio.Event) -> int:
+            return 0 if await player.run(stop) else INTERRUPTED
+
+        code = run_service(main, abandon=player.kill)
+        steps = write_film(recording, out, settings.actor.env_id, frames_per_s, max_steps)
+    print(f"{out} ({steps} steps)")
     raise typer.Exit(code)
 
 
@@ -236,7 +280,8 @@ def _print(values: dict[str, Any], as_json: bool) -> None:
     table = Table.grid(padding=(0, 2))
     for name, value in values.items():
         for label, one in value.items() if isinstance(value, dict) else [(name, value)]:
-            table.add_row(label.replace("_", " "), f"{one:,.2f}" if isinstance(one, float) else str(one))
+            if one is not None:
+                table.add_row(label.replace("_", " "), f"{one:,.2f}" if isinstance(one, float) else str(one))
     Console().print(table)
 
 

@@ -81,6 +81,7 @@ def learner_figures(status: learner.StatusReply) -> list[tuple[str, str]]:
         ("state", "" if status.state == "training" else status.state),
         ("speed", _joined(metric("env_steps_per_s", "{:,.0f} env steps/s"), _frames_per_s(status))),
         ("mean return", mean_return),
+        ("human-normalized", metric("episode/human_normalized_score", "{:.2f} (a person: 1)")),
         ("episodes", f"{status.episodes:,}"),
         ("policy", _joined(f"version {status.policy_version:,}", lag)),
         ("inference", _joined(metric("inference/batch_rows", "{:.0f} rows"), metric("inference/step_ms", "{:.1f} ms"))),

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from seedrl_core.config import Settings, write_settings
 from seedrl_core.errors import PeerLost, ServiceFailed
+from seedrl_core.reference_scores import reference_score
 from seedrl_launcher.actor_fleet import ActorFleet
 from seedrl_launcher.kept_process import KeptProcess, RestartBudget
 from seedrl_launcher.processes import Process
@@ -22,13 +25,17 @@ _POLL_S = 0.5
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Returns of whole episodes, raw rewards, and the policy that earned them."""
+    """Returns of whole episodes, raw rewards, and the policy that earned them.
+
+    `human_normalized_score` is None where no reference scores are known for the environment.
+    """
 
     episodes: int
     mean_return: float
     std_return: float
     min_return: float
     max_return: float
+    human_normalized_score: float | None
     mean_length: float
     policy_version: int
     env_steps: int
@@ -42,6 +49,7 @@ class Evaluator:
         """`settings` are those of `run_settings.eval_settings`; `directory` is private and short-lived."""
         assert settings.actor.results is not None
         self._results = settings.actor.results
+        self._env_id = settings.actor.env_id
         self._episodes = settings.actor.episodes
         self._status: learner.StatusReply | None = None
         config_file = directory / "config.toml"
@@ -91,18 +99,26 @@ class Evaluator:
         episodes = [json.loads(line) for line in self._results.read_text().splitlines()]
         if len(episodes) != self._episodes or self._status is None:
             raise ServiceFailed(f"expected {self._episodes} episodes from the actor, got {len(episodes)}")
-        returns = [float(episode["return"]) for episode in episodes]
-        return Evaluation(
-            episodes=len(episodes),
-            mean_return=statistics.fmean(returns),
-            std_return=statistics.pstdev(returns),
-            min_return=min(returns),
-            max_return=max(returns),
-            mean_length=statistics.fmean(episode["length"] for episode in episodes),
-            policy_version=self._status.policy_version,
-            env_steps=self._status.env_steps,
-            checkpoint=self._status.last_checkpoint,
-        )
+        return evaluate(self._env_id, episodes, self._status)
+
+
+def evaluate(env_id: str, episodes: Sequence[Mapping[str, Any]], status: learner.StatusReply) -> Evaluation:
+    """What at least one episode of the environment, as the actor writes them, says of the policy that `status` has."""
+    returns = [float(episode["return"]) for episode in episodes]
+    mean_return = statistics.fmean(returns)
+    reference = reference_score(env_id)
+    return Evaluation(
+        episodes=len(episodes),
+        mean_return=mean_return,
+        std_return=statistics.pstdev(returns),
+        min_return=min(returns),
+        max_return=max(returns),
+        human_normalized_score=reference.normalized(mean_return) if reference else None,
+        mean_length=statistics.fmean(episode["length"] for episode in episodes),
+        policy_version=status.policy_version,
+        env_steps=status.env_steps,
+        checkpoint=status.last_checkpoint,
+    )
 
 
 def _tell_nobody(line: str) -> None:

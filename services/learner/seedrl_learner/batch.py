@@ -48,6 +48,19 @@ class StepOutput(NamedTuple):
     core_state: tuple[Tensor, ...]
 
 
+class StepExplanation(NamedTuple):
+    """What the agent made of a StepInput, for people.
+
+    Attributes:
+      value: [N] float32, the return that it expects from obs_t on, discounted, of rewards as it is trained on.
+      preference: [N, A] float32, the probability of each action, or its value where action values are learned; A is 0
+        unless the action is a single Discrete one.
+    """
+
+    value: Tensor
+    preference: Tensor
+
+
 class UnrollBatch(NamedTuple):
     """B unrolls of T + 1 steps, batch major as they are stored.
 

@@ -7,12 +7,12 @@ each batch uses the newest policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from seedrl_core.codec import TickArrays
+from seedrl_core.codec import Explanation, TickArrays
 from seedrl_core.metrics import Metrics
 from seedrl_core.spec import Array, TensorSpec
 from seedrl_learner.agents.base import Agent
@@ -29,6 +29,18 @@ def bucket(rows: int) -> int:
         return 1 << (rows - 1).bit_length()
     step = 1 << ((rows - 1).bit_length() - 3)
     return -(-rows // step) * step
+
+
+class Answer(NamedTuple):
+    """To the tick of a session.
+
+    Attributes:
+      action: leaves [N, *shape] in the spec's dtypes.
+      explanation: for sessions that asked for it.
+    """
+
+    action: tuple[Array, ...]
+    explanation: Explanation | None
 
 
 class Inference:
@@ -48,21 +60,27 @@ class Inference:
         num_slots = store.padding_slot + 1
         self._slots = SlotPool(store.padding_slot)
         self._greedy = np.zeros(num_slots, np.bool_)
+        self._explained = np.zeros(num_slots, np.bool_)
         self._core_state = tuple(
             tf.Variable(tf.zeros([num_slots, size]), trainable=False) for size in agent.core_state_sizes
         )
         self._step = tf.function(
             _make_step(agent, self._core_state), input_signature=_step_signature(store.layout), autograph=False
         )
+        self._explain = tf.function(agent.explain, autograph=False)
 
-    def open(self, num_envs: int, *, greedy: bool) -> Slots:
+    def open(self, num_envs: int, *, greedy: bool, explain: bool = False) -> Slots:
         """Slots [num_envs] for a new session, with clean state; Overloaded when there are too few.
 
-        `greedy`: they take the best actions, and are not trained on.
+        Args:
+          num_envs: environments of the session.
+          greedy: they take the best actions, and are not trained on.
+          explain: answers have an explanation.
         """
         slots = self._slots.acquire(num_envs)
         self._store.open(slots, keep=not greedy)
         self._greedy[slots] = greedy
+        self._explained[slots] = explain
         return slots
 
     def close(self, slots: Slots) -> None:
@@ -70,20 +88,21 @@ class Inference:
         self._store.close(slots)
         self._slots.release(slots)
 
-    def run(self, ticks: Sequence[tuple[Slots, TickArrays]]) -> list[tuple[Array, ...]]:
-        """Actions for the ticks of some sessions: leaves [N, *shape] in the spec's dtypes.
-
-        May finish unrolls, which go to the queue.
-        """
+    def run(self, ticks: Sequence[tuple[Slots, TickArrays]]) -> list[Answer]:
+        """Answers the ticks of some sessions. May finish unrolls, which go to the queue."""
         slots = self._store.append(ticks)
         version = self._progress.policy_version
         first, action, behaviour, core_state = self._act(slots)
+        ends = np.cumsum([len(own) for own, _ in ticks])
+        answers = [
+            Answer(tuple(leaf[end - len(own) : end] for leaf in action), self._explanation(own, core_state, end))
+            for (own, _), end in zip(ticks, ends, strict=True)
+        ]
         finished = self._store.complete(slots, action, behaviour, core_state, version)
         steps = int(np.count_nonzero(~first & ~self._greedy[slots]))
         if not self._queue.put(finished, when_taken_in=lambda: self._count(steps)):
             self._store.release(finished)
-        ends = np.cumsum([len(slots) for slots, _ in ticks])[:-1]
-        return list(zip(*(np.split(leaf, ends) for leaf in action), strict=True))
+        return answers
 
     def _count(self, steps: int) -> None:
         self._progress.env_steps += steps
@@ -101,6 +120,14 @@ class Inference:
             outputs = self._step(inputs, self._greedy[padded], seed)
             action, behaviour, core_state = ([part.numpy()[:rows] for part in group] for group in outputs)
         return inputs.first[:rows], action, behaviour, core_state
+
+    def _explanation(self, slots: Slots, core_state: list[Array], end: int) -> Explanation | None:
+        """Of one session, whose rows of `core_state` are those before `end`; None where it did not ask."""
+        if not self._explained[slots].any():
+            return None
+        before = tuple(part[end - len(slots) : end] for part in core_state)
+        made = self._explain(self._store.newest(slots), before)
+        return Explanation(made.value.numpy(), made.preference.numpy())
 
 
 def _make_step(agent: Agent, variables: tuple[tf.Variable, ...]) -> Callable[..., Any]:

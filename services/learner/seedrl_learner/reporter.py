@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import threading
 import time
@@ -13,9 +14,11 @@ from typing import Any
 import tensorflow as tf
 
 from seedrl_core import logs
+from seedrl_learner.batch_pictures import MOST_ROWS, batch_pictures
 from seedrl_learner.bottleneck import STARTING, name_bottleneck
 from seedrl_learner.run import Run
 
+_PICTURES_EVERY_S = 60.0
 _log = logs.get(__name__)
 
 
@@ -27,6 +30,7 @@ class Reporter:
         self._run = run
         self._directory: Path | None = None if run.serves_only else run.config.run_dir
         self._writer: Any = None
+        self._pictures_due = -math.inf
         self._began: tuple[float, int] | None = None
         self.latest: dict[str, float] = {}
         self.bottleneck = STARTING
@@ -52,6 +56,8 @@ class Reporter:
             values["train/queue_unrolls"] = float(len(run.machinery.queue))
         if run.progress.returns:
             values["episode/mean_return_100"] = run.progress.mean_return
+        if (score := run.human_normalized_score) is not None:
+            values["episode/human_normalized_score"] = score
         self.bottleneck = name_bottleneck(values)
         self.latest = values
         if run.machinery is not None and self._directory is not None:
@@ -78,6 +84,7 @@ class Reporter:
             "env_steps_per_s": self._env_steps_per_s(),
             "episodes": run.progress.episodes,
             "mean_return": mean_return if run.progress.returns else None,
+            "human_normalized_score": run.human_normalized_score,
             "policy_version": run.progress.policy_version,
             "checkpoint": str(run.last_checkpoint) if run.last_checkpoint else None,
             "run_dir": str(self._directory),
@@ -116,7 +123,18 @@ class Reporter:
         with self._writer.as_default(step=progress.env_steps):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
+            self._write_pictures()
         self._writer.flush()
+
+    def _write_pictures(self) -> None:
+        """What training sees now, once in a while."""
+        machinery = self._run.machinery
+        if machinery is None or machinery.trainer.newest is None or time.monotonic() < self._pictures_due:
+            return
+        self._pictures_due = time.monotonic() + _PICTURES_EVERY_S
+        agent, batch = machinery.agent, machinery.trainer.newest
+        for path, picture in batch_pictures(batch, machinery.spec, agent.stacked).items():
+            tf.summary.image(path, picture, max_outputs=MOST_ROWS)
 
 
 def _append(path: Path, line: str) -> None:

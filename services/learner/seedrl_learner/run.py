@@ -11,6 +11,7 @@ from seedrl_core import logs
 from seedrl_core.config import LearnerConfig
 from seedrl_core.errors import CheckpointError, ConfigError
 from seedrl_core.metrics import Metrics
+from seedrl_core.reference_scores import reference_score
 from seedrl_core.spec import EnvironmentSpec, check_same_spec
 from seedrl_learner import defaults
 from seedrl_learner.agents import make_agent
@@ -120,6 +121,12 @@ class Run:
     def spec(self) -> EnvironmentSpec | None:
         """The environment, once a session or a checkpoint taught it."""
         return self.machinery.spec if self.machinery else None
+
+    @property
+    def human_normalized_score(self) -> float | None:
+        """Of the mean return, 1.0 for a person; None before the first episode, or where no reference is known."""
+        reference = reference_score(self.spec.environment_id) if self.spec else None
+        return reference.normalized(self.progress.mean_return) if reference and self.progress.returns else None
 
     def build(self, spec: EnvironmentSpec) -> Machinery:
         """The machinery for `spec`, built at the first call.

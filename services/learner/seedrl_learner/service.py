@@ -176,7 +176,7 @@ class LearnerService:
             if hello.session_id in self._open_links:
                 self._close(*self._open_links[hello.session_id])
             self._check_deterministic()
-            slots = machinery.inference.open(hello.num_envs, greedy=greedy)
+            slots = machinery.inference.open(hello.num_envs, greedy=greedy, explain=hello.explain)
         except ExpectedError as error:
             return _error_reply(number, error)
         last_reply = self._last_replies.pop(hello.session_id, None)
@@ -295,11 +295,12 @@ class LearnerService:
         metrics = self.run.metrics
         version = self.run.progress.policy_version
         with metrics.busy("learner/busy_share"):
-            actions = self.run.machinery.inference.run([(session.slots, tick) for _, session, tick in ticks])
+            answers = self.run.machinery.inference.run([(session.slots, tick) for _, session, tick in ticks])
         metrics.observe("inference/batch_rows", sum(session.num_envs for _, session, _ in ticks))
         replies = []
-        for (number, session, tick), action in zip(ticks, actions, strict=True):
-            encoded = codec.encode_actions(tick.sequence, action, version).SerializeToString()
+        for (number, session, tick), answer in zip(ticks, answers, strict=True):
+            actions = codec.encode_actions(tick.sequence, answer.action, version, answer.explanation)
+            encoded = actions.SerializeToString()
             session.last_reply = LastReply(tick.sequence, encoded)
             replies.append(learner.SessionReply(session=number, actions=encoded))
             self._record(session, tick)

@@ -17,7 +17,11 @@ _POLL_S = 0.2
 
 
 class Trainer:
-    """One update after another while there are unrolls; the only writer of the variables and of the policy version."""
+    """One update after another while there are unrolls; the only writer of the variables and of the policy version.
+
+    Attributes:
+      newest: the unrolls that the last update was made of, to look at; None before the first.
+    """
 
     def __init__(
         self,
@@ -36,6 +40,7 @@ class Trainer:
         self._progress = progress
         self._metrics = metrics
         self._total_env_steps = total_env_steps
+        self.newest: UnrollBatch | None = None
         self._stop = threading.Event()
         self._enabled = threading.Event()
         self._enabled.set()
@@ -90,6 +95,7 @@ class Trainer:
             scalars, priority = self._update(batch.unrolls, tf.constant(min(1.0, fraction), tf.float32))
             values = {name: float(value) for name, value in scalars.items()}
             self._progress.policy_version += 1
+        self.newest = batch.unrolls
         self._data.trained(batch, None if priority is None else priority.numpy())
         self._metrics.observe_all(values)
         self._metrics.observe("train/policy_lag_updates", float(lag))

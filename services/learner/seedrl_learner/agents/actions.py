@@ -59,11 +59,13 @@ class ActionLeaf(Protocol):
       distribution: the family of the policy over this leaf.
       num_features: size of `features`.
       stored: what has to be stored beside the environment's value to know what was sampled; None when nothing.
+      is_one_choice: whether the distribution's parameters are the logits of one choice.
     """
 
     distribution: Distribution
     num_features: int
     stored: TensorSpec | None
+    is_one_choice: bool
 
     def value(self, sampled: tf.Tensor) -> tf.Tensor:
         """Sampled [..., k] -> the environment's value [..., *shape]."""
@@ -98,6 +100,7 @@ class IntegerLeaf:
             )
         self.distribution: Distribution = Categorical(sizes)
         self.num_features = sum(sizes)
+        self.is_one_choice = len(sizes) == 1
         self._low = low.astype(np.int64)
         self._begin = np.cumsum([0, *sizes[:-1]]).astype(np.int32)
 
@@ -119,6 +122,8 @@ class IntegerLeaf:
 
 class BoxLeaf:
     """A bounded Box of floats: Gaussians squashed between the bounds. What was sampled before that is stored."""
+
+    is_one_choice = False
 
     def __init__(self, leaf: TensorSpec) -> None:
         self._leaf = leaf
@@ -208,6 +213,11 @@ class ActionSpace:
     def features(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
         """The environment's action leaves as inputs of a network, [..., num_features] float32."""
         return tf.concat([leaf.features(value) for leaf, value in zip(self._leaves, values, strict=True)], axis=-1)
+
+    def probabilities(self, parameters: tf.Tensor) -> tf.Tensor:
+        """Of each action [N, A] where it is a single Discrete one; [N, 0] for other actions."""
+        is_discrete = len(self._leaves) == 1 and self._leaves[0].is_one_choice
+        return tf.nn.softmax(parameters) if is_discrete else parameters[:, :0]
 
     def mask(self, parameters: tf.Tensor, observation: Sequence[tf.Tensor]) -> tf.Tensor:
         """Parameters under which actions that the observation's masks forbid have probability 0, or the least value.

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import tensorflow as tf
 
 from seedrl_core.spec import TensorSpec
-from seedrl_learner.batch import StepInput, StepOutput, UnrollBatch
+from seedrl_learner.batch import StepExplanation, StepInput, StepOutput, UnrollBatch
 
 
 class Loss(NamedTuple):
@@ -28,7 +28,7 @@ class Loss(NamedTuple):
 class Agent(Protocol):
     """An algorithm: its network, its policy for inference and its loss for training.
 
-    `act`, `loss` and `after_update` are plain functions of tensors and of the agent's variables, to be traced into a
+    All methods of a step or a batch are plain functions of tensors and of the agent's variables, to be traced into a
     tf.function. Episodes are kept apart: core state, previous action, previous reward and frame stack are clean at
     every FIRST.
 
@@ -60,6 +60,9 @@ class Agent(Protocol):
           greedy: [N] bool, act as well as possible instead of exploring.
           seed: [2] int32; the same seed samples the same actions.
         """
+
+    def explain(self, inputs: StepInput, core_state: tuple[tf.Tensor, ...]) -> StepExplanation:
+        """What stands behind the greedy actions of `act` for the same arguments."""
 
     def loss(self, batch: UnrollBatch, done: tf.Tensor | float = 0.0) -> Loss:
         """The loss of a batch of unrolls, with gradients to the network's variables.

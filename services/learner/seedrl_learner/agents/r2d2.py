@@ -12,7 +12,7 @@ from seedrl_core.spec import EnvironmentSpec, TensorSpec
 from seedrl_learner.agents import inputs as network_inputs
 from seedrl_learner.agents.actions import ActionSpace, DiscreteActions
 from seedrl_learner.agents.base import Loss
-from seedrl_learner.batch import StepInput, StepOutput, UnrollBatch, time_major
+from seedrl_learner.batch import StepExplanation, StepInput, StepOutput, UnrollBatch, time_major
 from seedrl_learner.compute import compute_dtype
 from seedrl_learner.networks.dueling import DuelingNetwork
 from seedrl_learner.rl.exploration import epsilon_ladder
@@ -79,6 +79,14 @@ class R2D2Agent:
         index = tf.where(explores, any_action[:, 0], best)
         behaviour = (_of_action(q, index), _of_action(q, best))
         return StepOutput(self._actions.from_index(index), behaviour, output.core_state)
+
+    def explain(self, inputs: StepInput, core_state: tuple[tf.Tensor, ...]) -> StepExplanation:
+        """See Agent: action values, of which a forbidden action's has no meaning."""
+        step = network_inputs.of_step(inputs, self.stacked, self._actions, self.config.r2d2.reward_clip)
+        rescaled = self.network(step, core_state).q
+        allowed = self._mask(rescaled, step.observation)[:, 0]
+        epsilon = self.config.r2d2.rescaling_epsilon
+        return StepExplanation(unrescale(tf.reduce_max(allowed, axis=-1), epsilon), unrescale(rescaled[:, 0], epsilon))
 
     def loss(self, batch: UnrollBatch, done: tf.Tensor | float = 0.0) -> Loss:
         """Importance-weighted mean over unrolls of the sum over transitions of TD^2 / 2."""

@@ -12,7 +12,7 @@ from seedrl_core.spec import EnvironmentSpec, TensorSpec
 from seedrl_learner.agents import inputs as network_inputs
 from seedrl_learner.agents.actions import ActionSpace
 from seedrl_learner.agents.base import Loss
-from seedrl_learner.batch import StepInput, StepOutput, UnrollBatch, time_major
+from seedrl_learner.batch import StepExplanation, StepInput, StepOutput, UnrollBatch, time_major
 from seedrl_learner.compute import compute_dtype
 from seedrl_learner.networks.actor_critic import ActorCriticNetwork, NetworkOutput
 from seedrl_learner.rl import losses
@@ -55,13 +55,17 @@ class VTraceAgent:
         self, inputs: StepInput, core_state: tuple[tf.Tensor, ...], greedy: tf.Tensor, seed: tf.Tensor
     ) -> StepOutput:
         """See Agent. The behaviour policy is known by the parameters of its distribution."""
-        step = network_inputs.of_step(inputs, self.stacked, self._actions, self._reward_clip)
-        output = self.network(step, core_state)
-        policy = self._actions.mask(output.policy, step.observation)[:, 0]
+        output = self._step(inputs, core_state)
+        policy = output.policy[:, 0]
         best, drawn = self._policy.mode(policy), self._policy.sample(policy, seed)
         sampled = tuple(tf.where(greedy[:, tf.newaxis], *each) for each in zip(best, drawn, strict=True))
         behaviour = (policy, *self._actions.stored_of(sampled))
         return StepOutput(self._actions.values(sampled), behaviour, output.core_state)
+
+    def explain(self, inputs: StepInput, core_state: tuple[tf.Tensor, ...]) -> StepExplanation:
+        """See Agent."""
+        output = self._step(inputs, core_state)
+        return StepExplanation(output.baseline[:, 0], self._actions.probabilities(output.policy[:, 0]))
 
     def unroll(self, batch: UnrollBatch) -> NetworkOutput:
         """The target policy, masked, and the baseline at all T + 1 steps of a batch."""
@@ -111,6 +115,12 @@ class VTraceAgent:
             "train/explained_variance": losses.explained_variance(value[:-1], targets.vs, valid),
         }
         return Loss(total, metrics)
+
+    def _step(self, inputs: StepInput, core_state: tuple[tf.Tensor, ...]) -> NetworkOutput:
+        """The policy, masked, and the baseline of one step, with a time dimension of 1."""
+        step = network_inputs.of_step(inputs, self.stacked, self._actions, self._reward_clip)
+        output = self.network(step, core_state)
+        return output._replace(policy=self._actions.mask(output.policy, step.observation))
 
     def after_update(self, batch: UnrollBatch, updates: tf.Tensor) -> dict[str, tf.Tensor]:
         """New observations enter the running statistics."""
