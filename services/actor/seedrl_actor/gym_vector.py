@@ -52,7 +52,12 @@ class GymVector:
         self._envs: list[Any] = [self._make() for _ in range(num_envs)]
         self._observations = ObservationSpace(self._envs[0].observation_space)
         self._actions = ActionSpace(self._envs[0].action_space)
-        self._spec = EnvironmentSpec(config.env_id, self._observations.specs, self._actions.specs)
+        self._spec = EnvironmentSpec(
+            config.env_id,
+            self._observations.specs,
+            self._actions.specs,
+            action_repeat=getattr(self._envs[0].unwrapped, "action_repeat", 1),
+        )
         self._observation = tuple(np.zeros((num_envs, *leaf.shape), leaf.dtype) for leaf in self._spec.observation)
         self._reward = np.zeros(num_envs, np.float64)
         self._flags = np.zeros(num_envs, np.uint8)
@@ -66,7 +71,7 @@ class GymVector:
 
     @property
     def spec(self) -> EnvironmentSpec:
-        """Taken from the spaces of the first environment."""
+        """Taken from the first environment: its spaces, and its attribute `action_repeat` where it has one."""
         return self._spec
 
     @property
