@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from seedrl_core.config import LearnerConfig
-from seedrl_core.spec import EnvironmentSpec, TensorSpec
+from seedrl_core.spec import INSTRUCTION, EnvironmentSpec, TensorSpec
 from seedrl_learner.agents import make_agent
 from seedrl_learner.defaults import resolve
 
@@ -17,6 +17,15 @@ CHEETAH = EnvironmentSpec(
     "cheetah",
     (TensorSpec("observation", np.dtype(np.float32), (17,)),),
     (TensorSpec("action", np.dtype(np.float32), (6,), (-1.0,), (1.0,)),),
+)
+LAB = EnvironmentSpec(
+    "lab",
+    (
+        TensorSpec("observation/pixels", np.dtype(np.uint8), (72, 96, 3)),
+        TensorSpec(INSTRUCTION, np.dtype(np.int64), (16,), (0,), (999,)),
+    ),
+    (ACTION,),
+    4,
 )
 CARTPOLE = EnvironmentSpec("cartpole", (TensorSpec("observation", np.dtype(np.float32), (4,)),), (ACTION,))
 
@@ -78,6 +87,17 @@ def test_images_get_a_convolutional_torso_and_clipped_rewards() -> None:
     resolved = resolve(LearnerConfig(), ATARI)
     assert (resolved.network.torso, resolved.frame_stack, resolved.vtrace.reward_clip) == ("nature_cnn", 4, 1.0)
     assert not resolved.network.separate_baseline
+
+
+@pytest.mark.parametrize(("agent", "core_size"), [("vtrace", 256), ("r2d2", 512)])
+def test_an_image_with_an_instruction_gets_the_network_of_impala(agent: str, core_size: int) -> None:
+    """DeepMind Lab: the residual network, an LSTM, previous action and reward; all else as for other images."""
+    network = resolve(LearnerConfig.model_validate({"agent": agent}), LAB).network
+    assert (network.torso, network.core, network.core_size) == ("impala_resnet", "lstm", core_size)
+    assert (network.previous_action, network.previous_reward) == (True, True)
+    plain = EnvironmentSpec("lab", LAB.observation[:1], LAB.action, 4)
+    assert resolve(LearnerConfig(), plain).network.torso == "nature_cnn"
+    assert resolve(LearnerConfig(), EnvironmentSpec("text", LAB.observation[1:], LAB.action)).network.torso == "mlp"
 
 
 def test_vectors_get_an_mlp_and_raw_rewards() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -215,13 +216,14 @@ def test_credentials_are_made_once_and_for_each_host(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_the_commands_for_three_machines_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what docs/security.md makes and copies, services may listen for other hosts, and clients have tokens."""
-    text = (DEPLOY.parent / "docs/security.md").read_text()
-    (hosts,) = re.findall(r"^deploy/make-credentials credentials (LEARNER BROKER)$", text, re.MULTILINE)
+    """With what their page makes and copies, services may listen for other hosts, and clients have tokens."""
+    text = (DEPLOY.parent / "docs/three-machines.md").read_text()
+    (hosts,) = re.findall(r"^you\$ +deploy/make-credentials credentials (.+)$", text, re.MULTILINE)
     monkeypatch.chdir(tmp_path)
     subprocess.run([DEPLOY / "make-credentials", "credentials", *hosts.split()], check=True)
-    copied = dict(re.findall(r"^scp credentials/\{(\S+)\} (\w+):credentials/$", text, re.MULTILINE))
-    copied_to = {host.lower(): {f"credentials/{name}" for name in names.split(",")} for names, host in copied.items()}
+    copied_to: dict[str, set[str]] = defaultdict(set)
+    for names, host in re.findall(r"^you\$ +scp credentials/\{(\S+)\} (\w+)-host:credentials/$", text, re.MULTILINE):
+        copied_to[host] |= {f"credentials/{name}" for name in names.split(",")}
     for host, role, callers in (
         ("learner", None, (Role.BROKER, Role.OPERATOR)),
         ("broker", Role.BROKER, (Role.ACTOR, Role.OPERATOR)),

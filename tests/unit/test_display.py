@@ -94,6 +94,14 @@ def test_live_display_draws_bar_and_figures():
         assert text in out.getvalue()
 
 
+def test_the_live_display_fits_a_terminal_of_eighty_columns():
+    """Nothing is cut off: the progress has a line of its own."""
+    out = io.StringIO()
+    with LiveDisplay("CartPole-v1", Console(file=out, force_terminal=True, width=80)) as display:
+        display.show(snapshot(env_steps=2_500_000, total_env_steps=6_000_000))
+    assert progress_line(status(env_steps=2_500_000, total_env_steps=6_000_000)) in out.getvalue()
+
+
 def test_settings_are_listed_with_default_and_meaning():
     """Every setting has a meaning; a search finds it by key or by meaning; choices are listed."""
     assert all(one.description for one in all_settings())

@@ -1,4 +1,4 @@
-"""Leaves that are no images as features: numbers, categories, tokens, and all of them beside an image."""
+"""Leaves that are no images as features: numbers, categories, tokens, instructions, and all of them beside an image."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 from seedrl_core.config import NetworkConfig
-from seedrl_core.spec import EnvironmentSpec, TensorSpec
+from seedrl_core.spec import INSTRUCTION, EnvironmentSpec, TensorSpec
 from seedrl_learner.networks.encoder import Encoder
-from seedrl_learner.networks.leaves import Embedding, Numbers, OneHot, leaf_layer
+from seedrl_learner.networks.leaves import Embedding, Instruction, Numbers, OneHot, leaf_layer
 
 ACTION = TensorSpec("action", np.dtype(np.int64), (), (0,), (3,))
 
@@ -19,6 +19,13 @@ ACTION = TensorSpec("action", np.dtype(np.int64), (), (0,), (3,))
 def leaf(dtype: Any, shape: tuple[int, ...], low: tuple[float, ...] = (), high: tuple[float, ...] = ()) -> TensorSpec:
     """A leaf named x."""
     return TensorSpec("x", np.dtype(dtype), shape, low, high)
+
+
+def instruction(
+    dtype: Any = np.int64, shape: tuple[int, ...] = (5,), low: float = 0.0, high: float = 999.0
+) -> TensorSpec:
+    """The leaf of that name."""
+    return TensorSpec(INSTRUCTION, np.dtype(dtype), shape, (low,), (high,))
 
 
 def layer(spec: TensorSpec) -> Any:
@@ -39,10 +46,21 @@ def layer(spec: TensorSpec) -> Any:
         (leaf(np.int32, (), (0,), (60_000,)), Embedding),
         (leaf(np.int32, (4, 4), (0,), (999,)), Numbers),
         (leaf(np.int64, (2,), (0,), (1_000_000,)), Numbers),
+        (instruction(), Instruction),
+        (instruction(np.int32, (64,), high=65_535.0), Instruction),
+        (instruction(high=3.0), Instruction),
+        (instruction(shape=(65,)), Embedding),
+        (instruction(low=1.0), Embedding),
+        (instruction(shape=(2, 8)), Numbers),
+        (instruction(high=1e6), Numbers),
+        (instruction(np.uint8, high=9.0), Numbers),
     ],
 )
 def test_layer_by_leaf(spec: TensorSpec, kind: type) -> None:
-    """Bounded int32 and int64 leaves are categories, one-hot or embedded by their number; all else is numbers."""
+    """Bounded int32 and int64 leaves are categories, one-hot or embedded by their number; all else is numbers.
+
+    The leaf `instruction` is read as one where it can be: numbers of words from 1 on, not too many.
+    """
     assert isinstance(layer(spec), kind)
 
 
@@ -76,14 +94,37 @@ def test_embedding_has_a_vector_for_each_token() -> None:
     np.testing.assert_allclose(np.linalg.norm(embedding.table, axis=1).mean(), 1.0, atol=0.05)
 
 
+def test_an_instruction_is_read_up_to_its_last_word() -> None:
+    """The length of the leaf does not count, the order of the words does; without a word it is zeros."""
+    read = layer(instruction())
+    texts = [[7, 8, 9, 0, 0], [7, 8, 0, 0, 0], [8, 7, 0, 0, 0], [0, 0, 0, 0, 0], [7, 8, 9, 4, 5], [7, 8, 2000, 0, 0]]
+    features = read(tf.constant(texts, tf.int64)).numpy()
+    assert features.shape == (6, read.output_size) == (6, 64)
+    np.testing.assert_array_equal(features[3], np.zeros(64))
+    for i in range(6):
+        for j in range(i):
+            assert np.abs(features[i] - features[j]).max() > 1e-3, (texts[i], texts[j])
+    alone = read(tf.constant([[7, 8]], tf.int64))
+    np.testing.assert_allclose(alone[0], features[1], rtol=1e-5, atol=1e-7)
+    nearest = read(tf.constant([[7, 8, 999, 0, 0]], tf.int64))
+    np.testing.assert_allclose(nearest[0], features[5], rtol=1e-5, atol=1e-7)
+
+
+def test_an_instruction_has_the_sizes_of_impala() -> None:
+    """1000 words of 20 numbers and an LSTM of 64 units."""
+    shapes = sorted(tuple(variable.shape) for variable in layer(instruction()).trainable_variables)
+    assert shapes == [(20, 256), (64, 256), (256,), (1000, 20)]
+
+
 @pytest.mark.parametrize(("torso", "frame_stack"), [("nature_cnn", 1), ("impala_resnet", 2), ("mlp", 3)])
 def test_every_leaf_of_a_mixed_observation_counts(torso: str, frame_stack: int) -> None:
-    """Image, vector, category and tokens: a change of any leaf changes the features, and every variable takes part."""
+    """Image, vector, category, tokens, instruction: a change of any changes the features; every variable takes part."""
     leaves = (
         TensorSpec("image", np.dtype(np.uint8), (36, 40), (0,), (255,)),
         TensorSpec("vector", np.dtype(np.float32), (2,)),
         TensorSpec("category", np.dtype(np.int64), (2,), (0, 1), (4, 3)),
         TensorSpec("tokens", np.dtype(np.int64), (6,), (0,), (999,)),
+        instruction(),
     )
     config = NetworkConfig(torso=torso, mlp_sizes=(8,))
     rng = np.random.default_rng(0)

@@ -126,12 +126,14 @@ def test_a_torso_for_images_needs_an_image() -> None:
 
 
 def test_images_are_stacked_and_vectors_only_without_images() -> None:
-    """A vector beside a stacked image is not stacked, an action mask never."""
+    """A vector beside a stacked image is not stacked, an action mask and an instruction never."""
     assert stacked_leaves(EnvironmentSpec("x", (VECTOR, IMAGE), (ACTION,)), 4) == (False, True)
     assert stacked_leaves(EnvironmentSpec("x", (VECTOR,), (ACTION,)), 4) == (True,)
     assert stacked_leaves(EnvironmentSpec("x", (IMAGE,), (ACTION,)), 1) == (False,)
     mask = TensorSpec("observation/action_mask", np.dtype(np.int8), (4,))
     assert stacked_leaves(EnvironmentSpec("x", (mask, VECTOR), (ACTION,)), 4) == (False, True)
+    words = TensorSpec("observation/instruction", np.dtype(np.int64), (16,), (0,), (999,))
+    assert stacked_leaves(EnvironmentSpec("x", (words, VECTOR), (ACTION,)), 4) == (False, True)
 
 
 def test_nature_cnn_has_the_published_size() -> None:

@@ -88,3 +88,9 @@ def test_a_return_is_put_between_the_random_policy_and_the_person() -> None:
     assert skiing.normalized(-4336.9) == 1.0
     assert skiing.normalized(-4336.9 + 12761.2) == pytest.approx(2.0)
     assert skiing.normalized(-30000.0) < 0.0
+
+
+def test_levels_of_dmlab_30_have_scores() -> None:
+    """By the id that the actor knows them by; a level outside of the thirty has none."""
+    assert reference_score("dmlab/rooms_watermaze") == ReferenceScore(4.065, 54.0)
+    assert reference_score("dmlab/lt_chasm") is None

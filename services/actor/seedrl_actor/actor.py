@@ -90,7 +90,7 @@ async def _run_session(
     metrics: SteppingMetrics,
 ) -> None:
     # Environments in processes of their own are watched over by themselves.
-    timeout_s = config.env_timeout_s * (2 if config.envs_per_process else 1)
+    timeout_s = config.env_timeout_s * (2 if environments.envs_per_process(config) else 1)
     thread = EnvironmentThread(
         lambda: environments.make(config, share.first_env, share.num_envs, num_sessions),
         timeout_s,

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from seedrl_actor.environment_worker import ERROR, REPLACED, SPEC, STACK_SIGNAL, TICK
+from seedrl_actor.environments import meaning_of_exit
 from seedrl_core import codec, logs
 from seedrl_core.codec import TickArrays
 from seedrl_core.config import ActorConfig
@@ -171,4 +172,4 @@ class EnvironmentProcess:
         self.kill(_END_S)
         code = self._popen.returncode
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return f"its process {how}"
+        return f"its process {how}{meaning_of_exit(self._job.config, code)}"

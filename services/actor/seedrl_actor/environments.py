@@ -14,9 +14,13 @@ from seedrl_core.config import ActorConfig
 from seedrl_core.errors import ConfigError
 from seedrl_core.spec import Array, EnvironmentSpec
 
-# What ids begin with: of environments on such a server, of scenarios of Google Research Football.
+# What ids begin with: of environments on such a server, of levels of DeepMind Lab, of scenarios of Google Research
+# Football.
 DM_ENV_RPC = "dm_env_rpc://"
+DMLAB = "dmlab/"
 FOOTBALL = "football/"
+# Those of DeepMind Lab, which ends its process where others raise, and of the package dmlab_gym, which drives it too.
+_LABS = (DMLAB, "dmlab_gym/")
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ def make(config: ActorConfig, first_env: int, num_envs: int, num_sessions: int) 
       BadRequest: a space that is not supported.
       EnvironmentFailed: a process of its own, where there is one, ended or hung before it had built them.
     """
-    if config.envs_per_process:
+    if envs_per_process(config):
         if config.recording is not None:
             raise ConfigError("actor.recording: expected actor.envs_per_process=0, or no recording")
         from seedrl_actor.isolated_vector import IsolatedVector
@@ -102,6 +106,8 @@ def make_here(config: ActorConfig, first_env: int, num_envs: int, num_sessions: 
 
     if config.env_id.startswith(DM_ENV_RPC):
         return GymVector(config, first_env, num_envs, make=_remote)
+    if config.env_id.startswith(DMLAB):
+        return GymVector(config, first_env, num_envs, make=_lab)
     if config.env_id.startswith(FOOTBALL):
         return GymVector(config, first_env, num_envs, make=_football)
     registered = find_registration(config.env_id, config.env_import)
@@ -110,6 +116,27 @@ def make_here(config: ActorConfig, first_env: int, num_envs: int, num_sessions: 
 
         return AtariVector(config, registered.kwargs, first_env, num_envs, num_sessions)
     return GymVector(config, first_env, num_envs)
+
+
+def envs_per_process(config: ActorConfig) -> int:
+    """How many environments share a process of their own; 0: they are in the actor's."""
+    if config.envs_per_process is None:
+        return 1 if config.env_id.startswith(_LABS) else 0
+    return config.envs_per_process
+
+
+def meaning_of_exit(config: ActorConfig, code: int) -> str:
+    """What an exit code of the environments' process most likely means, to be said after it; empty: nothing known."""
+    if code == 1 and config.env_id.startswith(_LABS):
+        return f", as DeepMind Lab does where it has no map of the level: check the name in {config.env_id}"
+    return ""
+
+
+def _lab(config: ActorConfig) -> Any:
+    """A level of DeepMind Lab."""
+    from seedrl_actor.dmlab_environment import LabEnvironment
+
+    return LabEnvironment(config.env_id.removeprefix(DMLAB), evaluates=config.role == "eval", **config.env_kwargs)
 
 
 def _football(config: ActorConfig) -> Any:

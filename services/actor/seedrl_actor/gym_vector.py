@@ -56,6 +56,7 @@ class GymVector:
             config.env_id,
             self._observations.specs,
             self._actions.specs,
+            action_repeat=getattr(self._envs[0].unwrapped, "action_repeat", 1),
             frame_stack=self._envs[0].unwrapped.metadata.get("frame_stack", 1),
         )
         self._observation = tuple(np.zeros((num_envs, *leaf.shape), leaf.dtype) for leaf in self._spec.observation)
@@ -71,7 +72,7 @@ class GymVector:
 
     @property
     def spec(self) -> EnvironmentSpec:
-        """Taken from the first environment: its spaces, and the frame_stack that its metadata may advise."""
+        """Of the first environment: its spaces, its attribute `action_repeat`, `frame_stack` in its metadata."""
         return self._spec
 
     @property

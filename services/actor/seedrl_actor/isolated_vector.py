@@ -9,7 +9,7 @@ from multiprocessing import connection
 import numpy as np
 
 from seedrl_actor.environment_group import EnvironmentGroup
-from seedrl_actor.environments import Step
+from seedrl_actor.environments import Step, envs_per_process
 from seedrl_core.codec import LAST, Episode
 from seedrl_core.config import ActorConfig
 from seedrl_core.spec import Array, EnvironmentSpec, check_same_spec
@@ -29,7 +29,7 @@ class IsolatedVector:
 
     def __init__(self, config: ActorConfig, first_env: int, num_envs: int, num_sessions: int) -> None:
         """Builds environments `first_env` to `first_env + num_envs - 1` of the actor, in all processes at a time."""
-        size = config.envs_per_process
+        size = envs_per_process(config)
         begins = range(0, num_envs, size)
         self._groups = [
             EnvironmentGroup(config, first_env, range(begin, min(begin + size, num_envs)), num_sessions * len(begins))

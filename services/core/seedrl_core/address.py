@@ -61,7 +61,8 @@ class Address:
         gRPC would share a TCP port and take over a Unix socket without a word.
         """
         family = socket.AF_UNIX if self.path else socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        target = self.path or (self.host if self.host not in ("0.0.0.0", "::") else "localhost", self.port)
+        is_any = self.host in ("0.0.0.0", "::")  # noqa: S104, it is compared and not bound
+        target = self.path or ("localhost" if is_any else self.host, self.port)
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.settimeout(1.0)
             try:

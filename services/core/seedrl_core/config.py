@@ -103,8 +103,8 @@ class ActorConfig(_Model):
     )
     env_id: str = Field(
         "",
-        description="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5, football/SCENARIO, or "
-        "dm_env_rpc://host:port?name=value",
+        description="Gymnasium id, e.g. CartPole-v1 or ALE/Pong-v5, or dm_env_rpc://host:port?name=value, or "
+        "dmlab/LEVEL of DeepMind Lab, or football/SCENARIO of Google Research Football",
     )
     env_kwargs: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the environment")
     env_import: str = Field("", description="module to import first, so that it registers its ids")
@@ -135,11 +135,11 @@ class ActorConfig(_Model):
         "auto", description="auto: observations go through shared memory where the learner is on this host"
     )
     peer_timeout_s: Seconds = Field(300.0, description="give up when broker or learner are away this long, seconds")
-    envs_per_process: int = Field(
-        0,
+    envs_per_process: int | None = Field(
+        None,
         ge=0,
         description="environments that step in a process of their own, so that one that ends it, or hangs, costs no "
-        "others; 0: all step in the actor's",
+        "others; 0: all step in the actor's; None: 1 for DeepMind Lab, else 0",
     )
     env_timeout_s: Seconds = Field(
         60.0,

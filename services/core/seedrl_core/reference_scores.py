@@ -6,9 +6,13 @@ import re
 from dataclasses import dataclass
 
 from seedrl_core.atari57 import ATARI57
+from seedrl_core.dmlab30 import DMLAB30
 
 # What the ids of a collection look like, and its scores by the `name` in them.
-_COLLECTIONS = ((re.compile(r"(?:ALE/)?(?P<name>[A-Za-z]+?)(?:NoFrameskip)?-v[045]"), ATARI57),)
+_COLLECTIONS = (
+    (re.compile(r"(?:ALE/)?(?P<name>[A-Za-z]+?)(?:NoFrameskip)?-v[045]"), ATARI57),
+    (re.compile(r"dmlab/(?P<name>\w+)"), DMLAB30),
+)
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,8 @@ class ReferenceScore:
 def reference_score(environment_id: str) -> ReferenceScore | None:
     """The scores for an id, with or without `module:` before it; None where there are none.
 
-    Atari's ids are `ALE/Pong-v5`, and `Pong-v4` or `PongNoFrameskip-v4` as Gymnasium has them from earlier times.
+    Atari's ids are `ALE/Pong-v5`, and `Pong-v4` or `PongNoFrameskip-v4` as Gymnasium has them from earlier times;
+    DMLab-30's are `dmlab/LEVEL`.
     """
     name = environment_id.rpartition(":")[2]
     for pattern, scores in _COLLECTIONS:

@@ -21,6 +21,8 @@ MAX_LEAF_ELEMENTS = 1 << 26
 MAX_INTEGER = 2.0**53
 # The observation leaf that says which actions are allowed; below it, one for each leaf of a nested action.
 ACTION_MASK = "observation/action_mask"
+# The observation leaf that is a text: a number from 1 on for each word, in order, and 0 after the last.
+INSTRUCTION = "observation/instruction"
 DTYPES = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "int64", "float32", "float64")
 
 
@@ -85,6 +87,17 @@ class TensorSpec:
     def is_action_mask(self) -> bool:
         """True for observation leaves that tell which actions are allowed."""
         return self.path == ACTION_MASK or self.path.startswith(f"{ACTION_MASK}/")
+
+    @property
+    def is_instruction(self) -> bool:
+        """True for the observation leaf that has the words of an instruction."""
+        return (
+            self.path == INSTRUCTION
+            and self.dtype.name in ("int32", "int64")
+            and len(self.shape) == 1
+            and set(self.low) == {0.0}
+            and len(set(self.high)) == 1
+        )
 
     @property
     def bounds(self) -> tuple[Array, Array]:

@@ -125,12 +125,14 @@ class LiveDisplay:
         table = Table.grid(padding=(0, 2))
         for label, text in figures(snapshot):
             table.add_row(Text(label, style="dim"), Text(text, style="bold" if label == "bottleneck" else ""))
-        parts: list[Text | ProgressBar | Table] = [Text(self._title, style="bold")]
+        parts: list[Text | Table] = [Text(self._title, style="bold")]
         status = snapshot.status
         if status is not None:
-            if status.total_env_steps:
-                parts.append(ProgressBar(total=status.total_env_steps, completed=status.env_steps, width=60))
             parts.append(Text(progress_line(status)))
+            if status.total_env_steps:
+                line = Table.grid()  # a bar alone would share its line with what follows
+                line.add_row(ProgressBar(total=status.total_env_steps, completed=status.env_steps, width=60))
+                parts.append(line)
         self._live.update(Group(*parts, table))
 
     def tell(self, line: str) -> None:

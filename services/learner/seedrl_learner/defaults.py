@@ -97,6 +97,13 @@ R2D2_VECTOR: Mapping[str, Any] = {
 # Where an action is continuous: observations then are measurements of all sizes. Tried on InvertedPendulum-v5 and
 # HalfCheetah-v5.
 _CONTINUOUS: Mapping[str, Any] = {"network.normalize_observations": True, "vtrace.entropy_cost": 0.0}
+# Where an image comes with an instruction, as in DeepMind Lab: the network of IMPALA's experiments there.
+_INSTRUCTED: Mapping[str, Any] = {
+    "network.torso": "impala_resnet",
+    "network.core": "lstm",
+    "network.previous_action": True,
+    "network.previous_reward": True,
+}
 _DEFAULTS = {
     ("vtrace", True): VTRACE_IMAGE,
     ("vtrace", False): VTRACE_VECTOR,
@@ -107,7 +114,10 @@ _DEFAULTS = {
 
 def resolve(config: LearnerConfig, spec: EnvironmentSpec) -> LearnerConfig:
     """`config` with every None that its agent reads replaced; what is set stays."""
-    defaults = dict(_DEFAULTS[config.agent, any(map(is_image, spec.observation))])
+    has_image = any(map(is_image, spec.observation))
+    defaults = dict(_DEFAULTS[config.agent, has_image])
+    if has_image and any(leaf.is_instruction for leaf in spec.observation):
+        defaults |= _INSTRUCTED
     if not all(leaf.is_integer for leaf in spec.action):
         defaults |= _CONTINUOUS
     defaults |= {

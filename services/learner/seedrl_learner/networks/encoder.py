@@ -31,10 +31,10 @@ def is_image(leaf: TensorSpec) -> bool:
 
 
 def stacked_leaves(spec: EnvironmentSpec, frame_stack: int) -> tuple[bool, ...]:
-    """Which observation leaves are stacked: the images, or all leaves where none is an image. Masks never are."""
+    """Which observation leaves are stacked: the images, or all where none is one. Masks and instructions never are."""
     images = [is_image(leaf) for leaf in spec.observation]
     return tuple(
-        frame_stack > 1 and not leaf.is_action_mask and (image or not any(images))
+        frame_stack > 1 and not (leaf.is_action_mask or leaf.is_instruction) and (image or not any(images))
         for leaf, image in zip(spec.observation, images, strict=True)
     )
 

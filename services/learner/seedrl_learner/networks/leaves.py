@@ -9,11 +9,16 @@ import tensorflow as tf
 
 from seedrl_core.errors import ConfigError
 from seedrl_core.spec import TensorSpec
+from seedrl_learner.networks.cores import Lstm
 
 MAX_ONE_HOT = 4096
 MAX_VOCABULARY = 1 << 16
 MAX_TOKENS = 1 << 10
 EMBEDDING_SIZE = 32
+# Of an instruction; the sizes are those of IMPALA.
+MAX_WORDS = 64
+WORD_SIZE = 20
+INSTRUCTION_SIZE = 64
 # Elements of a leaf that a layer takes one by one.
 MAX_ELEMENTS = 1 << 18
 
@@ -31,8 +36,9 @@ class LeafLayer(Protocol):
 def leaf_layer(leaf: TensorSpec, rng: np.random.Generator, dtype: tf.DType) -> LeafLayer:
     """The layer for a leaf; `dtype` is the compute dtype.
 
-    Bounded int32 and int64 leaves (Discrete, MultiDiscrete, an instruction) are categories: one-hot where that is
-    small, an embedding for vectors of a larger vocabulary. Anything else is numbers.
+    Bounded int32 and int64 leaves (Discrete, MultiDiscrete, tokens) are categories: one-hot where that is small, an
+    embedding for vectors of a larger vocabulary. The words of an instruction are read one after the other. Anything
+    else is numbers.
 
     Raises:
       ConfigError: the leaf is too large.
@@ -42,6 +48,8 @@ def leaf_layer(leaf: TensorSpec, rng: np.random.Generator, dtype: tf.DType) -> L
             f"{leaf.path}: expected at most {MAX_ELEMENTS} elements of a leaf that is no image, got {leaf.size}"
         )
     low, high = leaf.bounds
+    if leaf.is_instruction and leaf.size <= MAX_WORDS and high[0] < MAX_VOCABULARY:
+        return Instruction(leaf, rng, dtype)
     if leaf.dtype.name in ("int32", "int64") and np.isfinite(low).all() and np.isfinite(high).all():
         sizes = high - low + 1
         if sizes.sum() <= MAX_ONE_HOT:
@@ -117,3 +125,29 @@ class Embedding(tf.Module):
         """See LeafLayer. A token outside of the bounds counts as the nearest: it must not stop the learner."""
         token = tf.clip_by_value(tf.cast(x, tf.int64) - self._low, 0, self._last)
         return tf.reshape(tf.cast(tf.gather(self.table, token), self._dtype), [-1, self.output_size])
+
+
+class Instruction(tf.Module):
+    """A trained vector for each word, and an LSTM that reads them, as in IMPALA: its output after the last word.
+
+    Without a word it is zeros.
+    """
+
+    def __init__(self, leaf: TensorSpec, rng: np.random.Generator, dtype: tf.DType) -> None:
+        super().__init__()
+        self.input_shape: tuple[int, ...] = leaf.shape
+        self.output_size = INSTRUCTION_SIZE
+        self._last = int(leaf.high[0])
+        self._dtype = dtype
+        table = rng.standard_normal((self._last + 1, WORD_SIZE)) / np.sqrt(WORD_SIZE)
+        self.table = tf.Variable(table.astype(np.float32), name="embedding")
+        self._core = Lstm(WORD_SIZE, INSTRUCTION_SIZE, rng, dtype)
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        """See LeafLayer. A word outside of the bounds counts as the nearest: it must not stop the learner."""
+        word = tf.clip_by_value(x, 0, self._last)
+        start = tuple(tf.zeros([tf.shape(x)[0], size]) for size in self._core.state_sizes)
+        read, _ = self._core(tf.gather(self.table, word), tf.zeros_like(word, tf.bool), start)
+        num_words = tf.math.count_nonzero(word, axis=1)
+        is_last = tf.one_hot(num_words - 1, x.shape[1], dtype=read.dtype)  # nowhere, if there is none
+        return tf.cast(tf.reduce_sum(read * is_last[:, :, tf.newaxis], axis=1), self._dtype)
