@@ -38,6 +38,7 @@ class NullAgent:
 
     core_state_sizes = ()
     behaviour = (TensorSpec("logits", np.dtype(np.float32), (4,)),)
+    explain = None  # nobody asks
 
 
 class NullInference(Inference):

@@ -65,7 +65,8 @@ class _Replay:
                 "batch_unrolls": BATCH_UNROLLS,
                 "max_envs": NUM_ENVS,
                 "queue_unrolls": NUM_ENVS,
-                "replay": {"capacity_unrolls": capacity, "min_unrolls": capacity, "max_bytes": 1 << 40},
+                # Full before it is sampled, and then as often as asked for.
+                "replay": {"capacity_unrolls": capacity, "min_unrolls": capacity, "ratio": 1e9, "max_bytes": 1 << 40},
             }
         )
         self._spec = image_spec(84, 84)
@@ -80,13 +81,13 @@ class _Replay:
         slots = np.arange(NUM_ENVS, dtype=np.int32)
         self._store.open(slots)
         seconds = 0.0
-        tick = self._tick()
-        while len(self._data) < self._capacity:
+        tick, batch = self._tick(), None
+        while batch is None:  # until it is full
             self._store.append([(slots, tick)])
             self._queue.put(self._store.complete(slots, *self._outputs(), policy_version=0))
             if len(self._queue):
                 began = time.perf_counter()
-                self._data.next(timeout_s=0.0)
+                batch = self._data.next(timeout_s=0.0)
                 seconds += time.perf_counter() - began
         self._store.close(slots)
         return self._capacity / seconds
@@ -97,7 +98,7 @@ class _Replay:
         count = 0
         began = time.perf_counter()
         while time.perf_counter() < began + seconds:
-            batch = self._data._sample()
+            batch = self._data.next(timeout_s=0.0)
             self._data.trained(batch, rng.random(BATCH_UNROLLS).astype(np.float32))
             count += BATCH_UNROLLS
         return count / (time.perf_counter() - began)
