@@ -17,8 +17,9 @@ demo: $(VENV)/.all ## train CartPole-v1 with the live display, then evaluate ove
 	$(BIN)/seedrl train CartPole-v1 --env-steps 400000 --run-dir $(DEMO_RUN)
 	$(BIN)/seedrl eval $(DEMO_RUN) --episodes 100
 
+# Many tests wait, so two run at a time; those of a file share what it sets up.
 test: $(VENV)/.test ## all tests
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 faults: $(VENV)/.test ## every fault to a system of real processes, in some minutes; renews the table in docs/operations.md
 	PYTHONPATH=tests $(BIN)/python -m faults.matrix --write docs/operations.md
