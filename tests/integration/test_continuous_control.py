@@ -12,7 +12,8 @@ pytest.importorskip("mujoco", reason="needs seedrl[mujoco]")
 
 @pytest.mark.timeout(600)
 def test_inverted_pendulum_is_balanced() -> None:
-    """After 200,000 steps without any setting the pole stays up for most of an episode's 1,000 steps."""
-    run = InProcess("InvertedPendulum-v5", 200_000, num_envs=32)
+    """After 300,000 steps with the defaults the pole stays up for most of an episode's 1,000 steps."""
+    # The steps of both threads in a fixed order, so that a busy machine learns the same.
+    run = InProcess("InvertedPendulum-v5", 300_000, num_envs=32, learner__deterministic=True)
     run.train()
     assert run.evaluate(32) > 800
