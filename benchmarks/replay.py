@@ -25,7 +25,7 @@ _WARM_UP_BATCHES = 3
 def main() -> None:
     """Measures, prints."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--unrolls", type=int, default=1000, help="unrolls that fill the replay (default: %(default)s)")
+    parser.add_argument("--unrolls", type=int, default=4000, help="unrolls that fill the replay (default: %(default)s)")
     arguments = parse_arguments(__doc__, parser)
     configure_tensorflow()
     taken_in: list[float] = []
