@@ -139,9 +139,9 @@ def test_statistics_change_the_policy_only_after_an_update() -> None:
     agent = make("box")
     batch = rollout("box", agent)
     before = agent.unroll(batch).policy
-    agent.loss(batch)
+    loss = agent.loss(batch)
     np.testing.assert_array_equal(agent.unroll(batch).policy, before)
-    agent.after_update(batch, tf.constant(1, tf.int64))
+    agent.after_update(batch, loss, tf.constant(1, tf.int64))
     assert (agent.unroll(batch).policy != before).numpy().any()
     seen = batch.observation[0].numpy()[:, 1:].reshape(-1, 3)
     normalized = agent.network._trunk._normalizer(batch.observation)[0].numpy()[:, 1:].reshape(-1, 3)
