@@ -169,7 +169,7 @@ def _bills_table(bills: Mapping[str, Bill], rate: float, saving: float) -> Table
     for name in bills:
         table.add_column(name, justify="right")
     for field in asdict(bills["on actors"]):
-        table.add_row(field.replace("_", " "), *(f"{getattr(bill, field):,.1f}" for bill in bills.values()))
+        table.add_row(field.replace("_", " "), *(f"{getattr(bill, field):,.2f}" for bill in bills.values()))
     return table
 
 
