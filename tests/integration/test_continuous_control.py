@@ -12,8 +12,10 @@ pytest.importorskip("mujoco", reason="needs seedrl[mujoco]")
 
 @pytest.mark.timeout(600)
 def test_inverted_pendulum_is_balanced() -> None:
-    """After 300,000 steps with the defaults the pole stays up for most of an episode's 1,000 steps."""
+    """After 150,000 steps with the defaults the pole stays up; without normalized values this seed never learned it."""
     # The steps of both threads in a fixed order, so that a busy machine learns the same.
-    run = InProcess("InvertedPendulum-v5", 300_000, num_envs=32, learner__deterministic=True)
+    run = InProcess(
+        "InvertedPendulum-v5", 150_000, num_envs=32, learner__deterministic=True, learner__seed=3, actor__seed=3
+    )
     run.train()
-    assert run.evaluate(32) > 800
+    assert run.evaluate(32) >= 950
