@@ -38,7 +38,7 @@ from seedrl_launcher.run_settings import (
     with_run_dir,
 )
 from seedrl_launcher.services import Addresses
-from seedrl_launcher.settings_listing import all_settings, settings_table
+from seedrl_launcher.settings_listing import all_settings, settings_page, settings_table
 from seedrl_launcher.status import connect, plain_values
 from seedrl_launcher.top import watch_service
 from seedrl_launcher.training import INTERRUPTED, Training
@@ -261,12 +261,15 @@ def check_client(
 
 @app.command("config")
 def list_settings(
-    containing: Annotated[str, typer.Argument(help="only settings with this text in key or meaning")] = "",
+    containing: Annotated[str, typer.Argument(help="only settings with this text in key, variable or meaning")] = "",
     as_json: AsJson = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="print a page of Markdown: docs/settings.md")] = False,
 ) -> None:
     """Lists every setting with its default and meaning."""
     settings = all_settings(containing)
-    if as_json:
+    if as_markdown:
+        print(settings_page(settings), end="")
+    elif as_json:
         print(json.dumps([asdict(one) for one in settings]))
     else:
         Console().print(settings_table(settings))
