@@ -186,13 +186,16 @@ def watch(
 def export_policy(
     run_dir: Annotated[Path, typer.Argument(help="directory of a run")],
     out: Annotated[Path, typer.Argument(help="directory to write, which must not exist")],
+    format_: Annotated[
+        str, typer.Option("--format", help="savedmodel (TensorFlow), or onnx, which needs pip install 'seedrl[onnx]'")
+    ] = "savedmodel",
 ) -> None:
-    """Writes the greedy policy of a run's newest checkpoint as a TensorFlow SavedModel.
+    """Writes the greedy policy of a run's newest checkpoint, for programs that know nothing of seedrl.
 
-    policy.json in it says what it takes and gives.
+    policy.json in OUT says what the model takes and gives.
     """
     run = run_directory.open_with_checkpoint(run_dir)
-    command = [sys.executable, "-m", "seedrl_learner.export", str(run.path), str(out)]
+    command = [sys.executable, "-m", "seedrl_learner.export", str(run.path), str(out), "--format", format_]
     raise typer.Exit(subprocess.run(command).returncode)
 
 
