@@ -8,7 +8,7 @@ BENCHMARKS := data_path latency scale train_atari step_time replay inference_und
 DEMO_RUN := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults fuzz lint format types contracts proto proto-check wheel-check football-check bench clean
+.PHONY: help demo test faults fuzz lint format types contracts settings proto proto-check wheel-check football-check bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ types: $(VENV)/.test ## mypy --strict
 
 contracts: $(VENV)/.test ## which package may import which
 	$(BIN)/lint-imports
+
+settings: $(VENV)/.test ## write docs/settings.md from the models
+	$(BIN)/seedrl config --markdown > docs/settings.md
 
 proto: $(VENV)/.test ## regenerate the stubs from the .proto files
 	$(BIN)/python proto/generate.py

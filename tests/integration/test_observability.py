@@ -85,11 +85,37 @@ def test_every_panel_and_alert_asks_for_a_metric_that_exists(run_dir):
         assert names <= exported, f"{what}: {names - exported}"
 
 
+def families(run_dir: Path, *services: str) -> set[str]:
+    """The metrics of seedrl that services export, of durations without `_sum` and `_count`."""
+    exported = {name for service in services for name in samples(page(log(run_dir, service)))}
+    return {re.sub(r"_(sum|count)$", "", name) for name in exported if name.startswith("seedrl_")}
+
+
+def explained(*headings: str) -> set[str]:
+    """The metrics in those tables of docs/operations.md, each known by the first cell of its head."""
+    text = (DEPLOY.parent / "docs/operations.md").read_text()
+    tables = [text.partition(f"\n| {heading} |")[2].partition("\n\n")[0] for heading in headings]
+    return set(re.findall(r"^\| `(seedrl_\w+)`", "\n".join(tables), re.MULTILINE))
+
+
 def test_operations_page_explains_every_metric(run_dir):
-    """docs/operations.md has each metric that is exported, and no other; R2D2's stand in a table of their own."""
-    exported = set()
-    for service in SERVICES:
-        exported |= {name for name in samples(page(log(run_dir, service))) if name.startswith("seedrl_")}
-    families = {re.sub(r"_(sum|count)$", "", name) for name in exported}
-    common, _, _ = (DEPLOY.parent / "docs/operations.md").read_text().partition("| learner, R2D2 alone |")
-    assert set(re.findall(r"^\| `(seedrl_\w+)`", common, re.MULTILINE)) == families
+    """docs/operations.md has each metric that is exported, and no other."""
+    assert families(run_dir, *SERVICES) == explained(*SERVICES)
+
+
+def test_operations_page_explains_the_metrics_of_r2d2(tmp_path):
+    """Those that only its learner exports stand in a table of their own."""
+    settings = {
+        "learner.metrics_listen": "127.0.0.1:0",
+        "learner.log_every_s": 1,
+        "learner.replay.min_unrolls": 8,
+        "learner.replay.capacity_unrolls": 32,
+        "learner.batch_unrolls": 4,
+        "learner.unroll_length": 10,
+        "learner.r2d2.burn_in": 2,
+    }
+    flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    of_r2d2 = explained("learner, R2D2 alone")
+    with started(tmp_path / "run", "--agent", "r2d2", "--actors", "1", *flags):
+        until(lambda: of_r2d2 <= families(tmp_path / "run", "learner"), "all metrics of R2D2")
+        assert families(tmp_path / "run", "learner") - explained("learner") == of_r2d2

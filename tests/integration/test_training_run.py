@@ -68,13 +68,16 @@ def test_evaluation_plays_whole_episodes_and_leaves_the_run_as_it_is(trained):
 
 
 def test_a_policy_is_exported_once(trained, tmp_path):
-    """`seedrl export` writes a SavedModel that says what it takes and gives, and never over another directory."""
+    """`seedrl export` writes a SavedModel, or ONNX, and what it takes and gives, never over another directory."""
     run_dir, summary = trained
     done = call("export", run_dir, tmp_path / "model")
     assert (done.returncode, done.stdout.strip()) == (0, summary["checkpoint"]), done.stderr
     policy = json.loads((tmp_path / "model" / "policy.json").read_text())
     assert (policy["environment"], policy["policy_version"]) == ("CartPole-v1", summary["policy_version"])
     assert (tmp_path / "model" / "saved_model.pb").is_file()
+    done = call("export", run_dir, tmp_path / "onnx", "--format", "onnx")
+    assert (done.returncode, done.stdout.strip()) == (0, summary["checkpoint"]), done.stderr
+    assert (tmp_path / "onnx" / "policy.onnx").is_file()
     refused = call("export", run_dir, tmp_path / "model")
     assert refused.returncode != 0
     assert "exists already" in refused.stderr

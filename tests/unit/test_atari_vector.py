@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import ale_py
@@ -43,6 +44,15 @@ def test_spec_is_one_grey_frame_and_the_games_actions() -> None:
     step = vector.reset()
     assert step.observation[0].shape == (2, 84, 84, 1)
     assert step.flags.tolist() == [FIRST, FIRST]
+
+
+def test_a_recording_has_the_games_names_of_actions(tmp_path: Path) -> None:
+    """Of each action of the game, beside the frame; without a recording there is neither."""
+    settings = ActorConfig(env_id="ALE/Breakout-v5", role="eval", recording=tmp_path / "recording")
+    recorded, plain = environments.make(settings, 0, 1, 1).reset(), make().reset()
+    assert recorded.action_names == ("NOOP", "FIRE", "RIGHT", "LEFT")
+    assert recorded.picture is not None and recorded.picture.shape == (84, 84, 3)
+    assert (plain.picture, plain.action_names) == (None, ())
 
 
 def test_the_frame_cap_is_a_truncation_after_that_many_frames() -> None:

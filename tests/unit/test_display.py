@@ -8,7 +8,6 @@ import math
 from rich.console import Console
 
 from seedrl_launcher.display import LiveDisplay, PlainDisplay, Snapshot, duration, figures, progress_line
-from seedrl_launcher.settings_listing import all_settings
 from seedrl_proto.v1 import learner_pb2 as learner
 from seedrl_proto.v1 import spec_pb2
 
@@ -100,11 +99,3 @@ def test_the_live_display_fits_a_terminal_of_eighty_columns():
     with LiveDisplay("CartPole-v1", Console(file=out, force_terminal=True, width=80)) as display:
         display.show(snapshot(env_steps=2_500_000, total_env_steps=6_000_000))
     assert progress_line(status(env_steps=2_500_000, total_env_steps=6_000_000)) in out.getvalue()
-
-
-def test_settings_are_listed_with_default_and_meaning():
-    """Every setting has a meaning; a search finds it by key or by meaning; choices are listed."""
-    assert all(one.description for one in all_settings())
-    (one,) = all_settings("learner.compute_dtype")
-    assert (one.default, one.choices) == ("auto", ("auto", "float32", "bfloat16"))
-    assert "learner.vtrace.discount" in {one.key for one in all_settings("gamma")}

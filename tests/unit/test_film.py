@@ -19,7 +19,7 @@ from seedrl_launcher.film_frame import HEIGHT, PANEL_WIDTH, FrameDrawer
 CHOSEN = (255, 170, 70)
 
 
-def steps(count: int, preference: tuple[float, ...] = (0.25, 0.75)) -> list[RecordedStep]:
+def steps(count: int, preference: tuple[float, ...] = (0.25, 0.75), names: tuple[str, ...] = ()) -> list[RecordedStep]:
     """Two episodes of as many steps in sum."""
     rng = np.random.default_rng(0)
     return [
@@ -31,6 +31,7 @@ def steps(count: int, preference: tuple[float, ...] = (0.25, 0.75)) -> list[Reco
             action=(1.0, -0.5),
             value=1.5 * t,
             preference=preference,
+            action_names=names,
         )
         for t in range(count)
     ]
@@ -46,7 +47,7 @@ def recorded(path: Path, played: list[RecordedStep]) -> Path:
 
 def test_a_recording_comes_back_equal(tmp_path: Path) -> None:
     """Also where the actor was killed while it wrote the last step, which is left out."""
-    played = steps(6)
+    played = steps(6, names=("NOOP", "FIRE"))
     path = recorded(tmp_path / "recording", played)
     for cut in (0, 10):
         path.write_bytes(path.read_bytes()[: path.stat().st_size - cut])
@@ -56,6 +57,7 @@ def test_a_recording_comes_back_equal(tmp_path: Path) -> None:
             np.testing.assert_array_equal(got.picture, expected.picture)
             assert (got.first, got.last, got.reward) == (expected.first, expected.last, expected.reward)
             assert (got.action, got.value, got.preference) == (expected.action, expected.value, expected.preference)
+            assert got.action_names == expected.action_names
 
 
 def test_a_gif_has_a_frame_a_step(tmp_path: Path) -> None:
@@ -92,6 +94,21 @@ def test_bars_are_as_long_as_probabilities(preference: tuple[float, ...], chosen
     assert across.max() - across.min() == pytest.approx(length * 248, abs=1)
     down = np.flatnonzero(bar.any(axis=1))
     assert 244 + 20 * chosen <= down.min() <= down.max() < 244 + 20 * (chosen + 1)
+
+
+def test_actions_have_the_names_that_the_environment_gives_them() -> None:
+    """Names take more room than numbers, which stand for actions that are not all named; a long one ends at its bar."""
+    frames = {
+        names: np.asarray(FrameDrawer("Env-v0").draw(steps(1, names=names)[0]))[244:, 640:]
+        for names in ((), ("NOOP",), ("NOOP", "FIRE"), ("NOOP", "FIRE" * 20))
+    }
+    begin = {names: np.flatnonzero((frame == CHOSEN).all(axis=-1).any(axis=0)).min() for names, frame in frames.items()}
+    assert list(begin.values()) == [14 + 28, 14 + 28, 14 + 124, 14 + 124]
+    numbered, misnamed, named, long = frames.values()
+    np.testing.assert_array_equal(numbered, misnamed)
+    words = (slice(20, 40), slice(14, 14 + 124))
+    assert (named[words] != numbered[words]).any() and (long[words] != named[words]).any()
+    np.testing.assert_array_equal(long[:, 14 + 124 :], named[:, 14 + 124 :])
 
 
 @pytest.mark.parametrize("count", [0, 18, 300])

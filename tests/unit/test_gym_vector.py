@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from counter_environment import Misbehaving
+from counter_environment import Counter, Misbehaving
 
 from seedrl_actor import environments
 from seedrl_actor.environments import Step
@@ -63,6 +64,35 @@ def test_spec_of_a_float64_box_and_a_shifted_discrete() -> None:
     (observation,), (action,) = make().spec.observation, make().spec.action
     assert (observation.dtype, observation.shape, observation.low, observation.high) == (np.float32, (2,), (), ())
     assert (action.dtype, action.shape, action.low, action.high) == (np.int64, (), (5,), (7,))
+
+
+class Named(Counter):
+    """Renders, and calls its actions something."""
+
+    render_mode = "rgb_array"
+
+    def render(self) -> Any:
+        return np.zeros((8, 8, 3), np.uint8)
+
+    def get_action_meanings(self) -> list[str]:
+        return ["left", "stay", "right"]
+
+
+class Unnamed(Named):
+    """Renders alone."""
+
+    get_action_meanings = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(("environment", "names"), [(Named, ("left", "stay", "right")), (Unnamed, ())])
+def test_a_recording_has_the_environments_names_of_actions(
+    environment: type[Named], names: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Where it has some, beside what it renders."""
+    config = ActorConfig(env_id="any", role="eval", recording=tmp_path / "recording")
+    step = GymVector(config, 0, 1, make=lambda _: environment()).reset()
+    assert step.action_names == names
+    assert step.picture is not None and step.picture.shape == (8, 8, 3)
 
 
 def test_seeds_are_distinct_and_reproducible() -> None:

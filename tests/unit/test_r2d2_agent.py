@@ -348,7 +348,7 @@ def test_rewards_are_clipped_where_configured() -> None:
 ROWS = 4096
 
 
-def explored(agent: R2D2Agent, *, greedy: bool, batches: int) -> tuple[Array, Array]:
+def explored(agent: R2D2Agent, *, greedy: bool | None, batches: int) -> tuple[Array, Array]:
     """How often each of ROWS slots did not take the best action, of `batches` times; and all actions."""
     step = StepInput(
         observation=(tf.ones([ROWS, *VECTOR.shape]),),
@@ -359,7 +359,8 @@ def explored(agent: R2D2Agent, *, greedy: bool, batches: int) -> tuple[Array, Ar
         slot=tf.range(ROWS),
     )
     state = tuple(tf.zeros([ROWS, size]) for size in agent.core_state_sizes)
-    act = tf.function(lambda seed: agent.act(step, state, tf.fill([ROWS], greedy), seed), autograph=False)
+    rows = None if greedy is None else tf.fill([ROWS], greedy)
+    act = tf.function(lambda seed: agent.act(step, state, rows, seed), autograph=False)
     outputs = [act(tf.constant([7, i])) for i in range(batches)]
     values = np.array([[part.numpy() for part in output.behaviour] for output in outputs])
     actions = np.array([output.action[0].numpy() for output in outputs])
@@ -389,6 +390,12 @@ def test_evaluation_explores_once_in_a_thousand_steps() -> None:
     counts, _ = explored(make(), greedy=True, batches=batches)
     draws, rate = ROWS * batches, 1e-3 * (1 - 1 / NUM_ACTIONS)
     assert abs(counts.sum() - draws * rate) < 4 * np.sqrt(draws * rate)
+
+
+def test_without_exploration_every_action_is_the_best() -> None:
+    """Whatever rate of exploration evaluation has."""
+    counts, _ = explored(make(r2d2={"eval_epsilon": 1.0}), greedy=None, batches=1)
+    assert not counts.any()
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_nothing_crosses_a_first(name: str) -> None:
     assert (got.policy[:, 2] != expected.policy[:, 2]).numpy().any()
 
 
-def act(agent: VTraceAgent, greedy: bool, seed: tuple[int, int], rows: int = 512) -> StepOutput:
+def act(agent: VTraceAgent, greedy: bool | None, seed: tuple[int, int], rows: int = 512) -> StepOutput:
     """One step of `rows` environments that all observe the same."""
     step = StepInput(
         observation=(tf.ones([rows, *VECTOR.shape]),),
@@ -153,7 +153,7 @@ def act(agent: VTraceAgent, greedy: bool, seed: tuple[int, int], rows: int = 512
         stack_age=tf.zeros([rows], tf.int32),
         slot=tf.range(rows),
     )
-    return agent.act(step, (), tf.fill([rows], greedy), tf.constant(seed))
+    return agent.act(step, (), None if greedy is None else tf.fill([rows], greedy), tf.constant(seed))
 
 
 def test_actions_are_in_the_space_of_the_environment() -> None:
@@ -164,10 +164,10 @@ def test_actions_are_in_the_space_of_the_environment() -> None:
 
 
 def test_greedy_rows_take_the_most_likely_action() -> None:
-    """A greedy row takes the argmax of the logits, whatever the seed."""
+    """A greedy row takes the argmax of the logits, whatever the seed; so do all rows without exploration."""
     agent = make()
-    for seed in ((0, 0), (5, 9)):
-        output = act(agent, greedy=True, seed=seed)
+    for greedy, seed in ((True, (0, 0)), (True, (5, 9)), (None, (0, 0))):
+        output = act(agent, greedy=greedy, seed=seed)
         best = tf.argmax(output.behaviour[0], axis=-1) + START
         np.testing.assert_array_equal(output.action[0], best)
 

@@ -76,6 +76,7 @@ class AtariVector:
             **game,
         )
         game_actions = list(self._vector.ale.get_action_set())
+        self._action_names = tuple(action.name for action in game_actions)
         self._frame_shape = (atari.frame_size, atari.frame_size, 1)
         self._spec = EnvironmentSpec(
             config.env_id,
@@ -150,5 +151,7 @@ class AtariVector:
     def _made(self, frames: Array, reward: Array, flags: Array, episodes: tuple[Episode, ...]) -> Step:
         """Of frames [N, 1, height, width], which become [N, height, width, 1] without a copy."""
         observation = (frames.reshape(self.num_envs, *self._frame_shape),)
-        picture = image_among((observation[0][0],)) if self._records else None
-        return Step(observation, reward, flags, episodes, picture=picture)
+        if not self._records:
+            return Step(observation, reward, flags, episodes)
+        picture = image_among((observation[0][0],))
+        return Step(observation, reward, flags, episodes, picture=picture, action_names=self._action_names)

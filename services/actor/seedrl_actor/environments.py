@@ -34,6 +34,7 @@ class Step:
       episodes: whole games that ended with this step.
       restarts: environments that failed in this step and are replaced.
       picture: what the first environment shows, [height, width, 3] uint8; None unless actor.recording asks for it.
+      action_names: with a picture, what the environment calls the values of its one action; () where it does not.
     """
 
     observation: tuple[Array, ...]
@@ -42,6 +43,7 @@ class Step:
     episodes: tuple[Episode, ...] = ()
     restarts: int = 0
     picture: Array | None = None
+    action_names: tuple[str, ...] = ()
 
 
 class VectorEnvironment(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -11,7 +12,7 @@ import numpy as np
 
 from seedrl_actor.environments import Step
 from seedrl_actor.episodes import EpisodeCounter
-from seedrl_actor.pictures import make_rendering, picture_of
+from seedrl_actor.pictures import action_names_of, make_rendering, picture_of
 from seedrl_actor.restarts import Restarts
 from seedrl_actor.seeds import environment_seed
 from seedrl_actor.spaces import ActionSpace, ObservationSpace
@@ -150,12 +151,13 @@ class GymVector:
         self._counter.restart(first)
         episodes = self._counter.count(self._reward, ~first, self._flags & LAST != 0)
         replaced, self._replaced = self._replaced, 0
-        return Step(self._observation, reward, self._flags, episodes, replaced, self._picture())
+        made = Step(self._observation, reward, self._flags, episodes, replaced)
+        return made if self._config.recording is None else self._shown(made)
 
-    def _picture(self) -> Array | None:
-        if self._config.recording is None:
-            return None
-        return picture_of(self._envs[0], tuple(leaf[0] for leaf in self._observation))
+    def _shown(self, step: Step) -> Step:
+        """With what a recording has of the first environment."""
+        picture = picture_of(self._envs[0], tuple(leaf[0] for leaf in step.observation))
+        return replace(step, picture=picture, action_names=action_names_of(self._envs[0]))
 
     def _replace(self, env: int, failure: BaseException) -> int:
         """Closes an environment that raised and builds it anew as soon as its delay allows."""

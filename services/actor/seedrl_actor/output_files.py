@@ -55,5 +55,6 @@ class OutputFiles:
             action=tuple(np.concatenate([leaf[0].ravel() for leaf in action]).astype(np.float64).tolist()),
             value=float(explanation.value[0]),
             preference=tuple(explanation.preference[0].tolist()),
+            action_names=step.action_names,
         )
         recording.append(self.recording, recorded)

@@ -1,4 +1,4 @@
-"""What an environment looks like to a person: what it renders, or else its observation, where that is an image."""
+"""An environment for people: what it renders, or else its observation, where that is an image; names of actions."""
 
 from __future__ import annotations
 
@@ -35,6 +35,12 @@ def picture_of(env: Any, observation: tuple[Array, ...]) -> Array:
         if _is_image(rendered):
             return rendered
     return image_among(observation)
+
+
+def action_names_of(env: Any) -> tuple[str, ...]:
+    """What an environment calls its actions, by the method that Atari's games have; () where it has none."""
+    meanings = getattr(getattr(env, "unwrapped", None), "get_action_meanings", None)
+    return tuple(map(str, meanings())) if meanings else ()
 
 
 def image_among(observation: tuple[Array, ...]) -> Array:

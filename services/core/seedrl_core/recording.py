@@ -28,6 +28,7 @@ class RecordedStep:
       action: a_t, all leaves one after the other.
       value: the discounted return that the agent expects from obs_t on, of rewards as it is trained on.
       preference: of each action, its probability or its value; empty unless the action is a single Discrete one.
+      action_names: what the environment calls these actions; empty where it does not.
     """
 
     picture: Array
@@ -37,21 +38,22 @@ class RecordedStep:
     action: tuple[float, ...]
     value: float
     preference: tuple[float, ...]
+    action_names: tuple[str, ...] = ()
 
 
 def append(file: BinaryIO, step: RecordedStep) -> None:
     """Adds a step to a recording."""
     height, width, _ = step.picture.shape
     pixels = zlib.compress(step.picture.tobytes(), _FASTEST)
-    rest = (step.first, step.last, step.reward, step.action, step.value, step.preference)
+    rest = (step.first, step.last, step.reward, step.action, step.value, step.preference, step.action_names)
     file.write(msgpack.packb([height, width, pixels, *rest]))
 
 
 def read(path: Path) -> Iterator[RecordedStep]:
     """The steps of a recording, one after the other."""
     with path.open("rb") as file:
-        for height, width, pixels, first, last, reward, action, value, preference in msgpack.Unpacker(
+        for height, width, pixels, first, last, reward, action, value, preference, names in msgpack.Unpacker(
             file, max_buffer_size=_MAX_STEP_BYTES
         ):
             picture = np.frombuffer(zlib.decompress(pixels), np.uint8).reshape(height, width, 3)
-            yield RecordedStep(picture, first, last, reward, tuple(action), value, tuple(preference))
+            yield RecordedStep(picture, first, last, reward, tuple(action), value, tuple(preference), tuple(names))

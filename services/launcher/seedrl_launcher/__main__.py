@@ -38,7 +38,7 @@ from seedrl_launcher.run_settings import (
     with_run_dir,
 )
 from seedrl_launcher.services import Addresses
-from seedrl_launcher.settings_listing import all_settings, settings_table
+from seedrl_launcher.settings_listing import all_settings, settings_page, settings_table
 from seedrl_launcher.status import connect, plain_values
 from seedrl_launcher.top import watch_service
 from seedrl_launcher.training import INTERRUPTED, Training
@@ -186,13 +186,16 @@ def watch(
 def export_policy(
     run_dir: Annotated[Path, typer.Argument(help="directory of a run")],
     out: Annotated[Path, typer.Argument(help="directory to write, which must not exist")],
+    format_: Annotated[
+        str, typer.Option("--format", help="savedmodel (TensorFlow), or onnx, which needs pip install 'seedrl[onnx]'")
+    ] = "savedmodel",
 ) -> None:
-    """Writes the greedy policy of a run's newest checkpoint as a TensorFlow SavedModel.
+    """Writes the greedy policy of a run's newest checkpoint, for programs that know nothing of seedrl.
 
-    policy.json in it says what it takes and gives.
+    policy.json in OUT says what the model takes and gives.
     """
     run = run_directory.open_with_checkpoint(run_dir)
-    command = [sys.executable, "-m", "seedrl_learner.export", str(run.path), str(out)]
+    command = [sys.executable, "-m", "seedrl_learner.export", str(run.path), str(out), "--format", format_]
     raise typer.Exit(subprocess.run(command).returncode)
 
 
@@ -261,12 +264,15 @@ def check_client(
 
 @app.command("config")
 def list_settings(
-    containing: Annotated[str, typer.Argument(help="only settings with this text in key or meaning")] = "",
+    containing: Annotated[str, typer.Argument(help="only settings with this text in key, variable or meaning")] = "",
     as_json: AsJson = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="print a page of Markdown: docs/settings.md")] = False,
 ) -> None:
     """Lists every setting with its default and meaning."""
     settings = all_settings(containing)
-    if as_json:
+    if as_markdown:
+        print(settings_page(settings), end="")
+    elif as_json:
         print(json.dumps([asdict(one) for one in settings]))
     else:
         Console().print(settings_table(settings))

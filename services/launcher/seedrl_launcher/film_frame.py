@@ -21,6 +21,7 @@ _CURVE = (112, 212)  # top and bottom of the curve of values
 _BARS_TOP = 244
 _WIDEST_PICTURE = 1280
 _CURVE_STEPS = 200
+_NUMBERS_WIDTH, _NAMES_WIDTH = 28, 124  # before the bars
 
 _BACKGROUND, _TEXT, _FAINT = (24, 26, 32), (225, 228, 235), (110, 116, 130)
 _LINE_COLOUR, _CHOSEN, _OTHER = (110, 180, 255), (255, 170, 70), (75, 95, 130)
@@ -49,7 +50,7 @@ class FrameDrawer:
         self._draw_words(draw, step)
         self._draw_curve(draw)
         if step.preference:
-            _draw_bars(draw, self._font, _shares(step.preference), chosen=int(np.argmax(step.preference)))
+            _draw_bars(draw, self._font, step)
         else:
             _draw_numbers(draw, self._font, step.action)
         frame.paste(panel, (picture.width, 0))
@@ -100,15 +101,21 @@ def _shares(preference: Sequence[float]) -> Sequence[float]:
     return [float(share) for share in (numbers - numbers.min()) / spread]
 
 
-def _draw_bars(draw: ImageDraw.ImageDraw, font: _Font, shares: Sequence[float], chosen: int) -> None:
+def _draw_bars(draw: ImageDraw.ImageDraw, font: _Font, step: RecordedStep) -> None:
+    """One a preference, named as the environment does, or else numbered; the greatest one stands out."""
+    shares, chosen = _shares(step.preference), int(np.argmax(step.preference))
+    is_named = len(step.action_names) == len(shares)
+    names = step.action_names if is_named else [str(number) for number in range(len(shares))]
     room = HEIGHT - _BARS_TOP - _MARGIN
     pitch = min(_LINE, room // len(shares)) or 1
-    left, right = _MARGIN + 28, PANEL_WIDTH - _MARGIN
-    for number, share in enumerate(shares[:room]):
+    left, right = _MARGIN + (_NAMES_WIDTH if is_named else _NUMBERS_WIDTH), PANEL_WIDTH - _MARGIN
+    for number, (share, name) in enumerate(zip(shares[:room], names, strict=False)):
         top = _BARS_TOP + number * pitch
         colour = _CHOSEN if number == chosen else _OTHER
         if pitch >= _LINE // 2 + 4:
-            draw.text((_MARGIN, top - 2), str(number), _TEXT if number == chosen else _FAINT, font)
+            draw.text((_MARGIN, top - 2), name, _TEXT if number == chosen else _FAINT, font)
+        # Over what may be left of a long name.
+        draw.rectangle((left, top - 2, PANEL_WIDTH, top + pitch - 3), _BACKGROUND)
         draw.rectangle((left, top, left + max(1.0, share * (right - left)), top + max(0, pitch - 4)), colour)
 
 

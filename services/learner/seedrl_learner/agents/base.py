@@ -53,14 +53,14 @@ class Agent(Protocol):
     training_state: Mapping[str, tf.Module]
 
     def act(
-        self, inputs: StepInput, core_state: tuple[tf.Tensor, ...], greedy: tf.Tensor, seed: tf.Tensor
+        self, inputs: StepInput, core_state: tuple[tf.Tensor, ...], greedy: tf.Tensor | None, seed: tf.Tensor
     ) -> StepOutput:
         """Actions for one step of N environments.
 
         Args:
           inputs: the step.
           core_state: [N, size] float32 each, before the step.
-          greedy: [N] bool, act as well as possible instead of exploring.
+          greedy: [N] bool, act as well as possible instead of exploring; None: all do, and nothing is drawn at random.
           seed: [2] int32; the same seed samples the same actions.
         """
 

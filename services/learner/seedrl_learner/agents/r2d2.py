@@ -64,19 +64,21 @@ class R2D2Agent:
         )
 
     def act(
-        self, inputs: StepInput, core_state: tuple[tf.Tensor, ...], greedy: tf.Tensor, seed: tf.Tensor
+        self, inputs: StepInput, core_state: tuple[tf.Tensor, ...], greedy: tf.Tensor | None, seed: tf.Tensor
     ) -> StepOutput:
         """See Agent. An environment's epsilon depends on its slot, so it keeps it while others come and go."""
         step = network_inputs.of_step(inputs, self.stacked, self._actions, self.config.r2d2.reward_clip)
         output = self.network(step, core_state)
         q = output.q[:, 0]
         best = tf.argmax(self._mask(output.q, step.observation)[:, 0], axis=-1, output_type=tf.int32)
-        level = inputs.slot % len(self._epsilon)
-        epsilon = tf.where(greedy, self.config.r2d2.eval_epsilon, tf.gather(tf.constant(self._epsilon), level))
-        explores = tf.random.stateless_uniform(tf.shape(best), seed) < epsilon
-        equally_likely = self._mask(tf.zeros_like(output.q), step.observation)[:, 0]
-        any_action = tf.random.stateless_categorical(equally_likely, 1, tf.random.fold_in(seed, 1), dtype=tf.int32)
-        index = tf.where(explores, any_action[:, 0], best)
+        index = best
+        if greedy is not None:
+            level = inputs.slot % len(self._epsilon)
+            epsilon = tf.where(greedy, self.config.r2d2.eval_epsilon, tf.gather(tf.constant(self._epsilon), level))
+            explores = tf.random.stateless_uniform(tf.shape(best), seed) < epsilon
+            equally_likely = self._mask(tf.zeros_like(output.q), step.observation)[:, 0]
+            any_action = tf.random.stateless_categorical(equally_likely, 1, tf.random.fold_in(seed, 1), dtype=tf.int32)
+            index = tf.where(explores, any_action[:, 0], best)
         behaviour = (_of_action(q, index), _of_action(q, best))
         return StepOutput(self._actions.from_index(index), behaviour, output.core_state)
 

@@ -53,13 +53,15 @@ class VTraceAgent:
         self.training_state: Mapping[str, tf.Module] = {}
 
     def act(
-        self, inputs: StepInput, core_state: tuple[tf.Tensor, ...], greedy: tf.Tensor, seed: tf.Tensor
+        self, inputs: StepInput, core_state: tuple[tf.Tensor, ...], greedy: tf.Tensor | None, seed: tf.Tensor
     ) -> StepOutput:
         """See Agent. The behaviour policy is known by the parameters of its distribution."""
         output = self._step(inputs, core_state)
         policy = output.policy[:, 0]
-        best, drawn = self._policy.mode(policy), self._policy.sample(policy, seed)
-        sampled = tuple(tf.where(greedy[:, tf.newaxis], *each) for each in zip(best, drawn, strict=True))
+        sampled = self._policy.mode(policy)
+        if greedy is not None:
+            drawn = self._policy.sample(policy, seed)
+            sampled = tuple(tf.where(greedy[:, tf.newaxis], *each) for each in zip(sampled, drawn, strict=True))
         behaviour = (policy, *self._actions.stored_of(sampled))
         return StepOutput(self._actions.values(sampled), behaviour, output.core_state)
 
