@@ -132,7 +132,6 @@ def test_what_is_set_stays(spec: EnvironmentSpec) -> None:
             },
             "vtrace": {
                 "normalize_values": False,
-                "normalize_advantages": True,
                 "trace_lambda": 0.0,
                 "baseline_cost": 0.0,
                 "entropy_cost": 0.0,

@@ -27,7 +27,6 @@ _VTRACE: Mapping[str, Any] = {
     "optimizer.epsilon": 1e-5,
     "optimizer.max_gradient_norm": 0.5,
     "vtrace.normalize_values": False,
-    "vtrace.normalize_advantages": False,
     "unroll_length": 20,
     "batch_unrolls": 8,
     "queue_unrolls": 8,
@@ -100,7 +99,6 @@ _CONTINUOUS: Mapping[str, Any] = {
     "network.normalize_observations": True,
     "vtrace.entropy_cost": 0.0,
     "vtrace.normalize_values": True,
-    "vtrace.normalize_advantages": True,
 }
 # Where an image comes with an instruction, as in DeepMind Lab: the network of IMPALA's experiments there.
 _INSTRUCTED: Mapping[str, Any] = {

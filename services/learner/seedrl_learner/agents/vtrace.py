@@ -99,11 +99,8 @@ class VTraceAgent:
             clip_c=config.clip_c,
             clip_pg_rho=config.clip_pg_rho,
         )
-        advantage = targets.pg_advantage
-        if config.normalize_advantages:
-            advantage = losses.normalized(advantage, valid)
-        policy_loss = losses.policy_gradient_loss(log_prob, advantage, valid)
         scale = self.network.value_deviation
+        policy_loss = losses.policy_gradient_loss(log_prob, targets.pg_advantage / scale, valid)
         baseline_loss = losses.baseline_loss(value[:-1] / scale, targets.vs / scale, valid)
         entropy = losses.masked_mean(self._policy.entropy(policy), valid)
         kl = losses.masked_mean(self._policy.kl_divergence(behaviour, policy), valid)
