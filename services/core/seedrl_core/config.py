@@ -245,7 +245,7 @@ class VTraceConfig(_Model):
     kl_cost: float = Field(0.0, ge=0, description="weight of KL(behaviour || target)")
     normalize_values: bool | None = Field(
         None,
-        description="scale the baseline, and advantages, to the size of its targets (PopArt); None: where an action is continuous",
+        description="scale baseline and advantages to the size of returns (PopArt); None: if an action is continuous",
     )
     reward_clip: float | None = Field(
         None, ge=0, description="clip rewards to +-this in training; 0: never; None: by the observation space"
