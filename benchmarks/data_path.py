@@ -64,11 +64,9 @@ class Bench:
         }
         for _ in range(self.options.repetitions):
             for name, environments in opened.items():
-                used_s = self._cpu_s()
-                rate = await measuring.steps_per_s(environments, self.options.seconds)
+                rate, costs_us = await measuring.rate_and_costs(environments, self.system, self.options.seconds)
                 self.rates[name].append(rate)
-                for process, now_s in self._cpu_s().items():
-                    cost_us = 1e6 * (now_s - used_s[process]) / (rate * self.options.seconds)
+                for process, cost_us in costs_us.items():
                     self.costs[name][process].append(cost_us)
             rate = await grpcio_steps_per_s(self.echo.address, opened["echo"], self.options.seconds)
             self.rates["grpcio echo"].append(rate)
@@ -78,10 +76,6 @@ class Bench:
     def cost_of(self, name: str) -> str:
         """Processor time of an environment step by process, for people."""
         return ", ".join(f"{process} {statistics.median(us):.1f}" for process, us in self.costs[name].items())
-
-    def _cpu_s(self) -> dict[str, float]:
-        broker, learner = self.system
-        return {"client": time.process_time(), "broker": broker.cpu_s, "learner": learner.cpu_s}
 
 
 def grey_figures(bench: Bench, name: str) -> tuple[list[Figure], dict[str, str]]:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import processor_time
 import structlog
 from rich.console import Console
 from rich.table import Table
@@ -36,7 +37,6 @@ HERE = Path(__file__).parent
 TRANSPORTS = ("tcp", "unix")
 _START_S = 60.0
 _STOP_S = 20.0
-_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 # Processes.
@@ -54,8 +54,7 @@ class Service:
     @property
     def cpu_s(self) -> float:
         """Processor seconds used so far, of user and kernel."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
+        return processor_time.of_process(self.process.pid).seconds
 
     @property
     def resident_bytes(self) -> int:
@@ -235,6 +234,21 @@ async def steps_per_s(opened: Sequence[NullEnvironments], seconds: float) -> flo
     counts = await asyncio.gather(*(environments.tick_until(started + seconds) for environments in opened))
     steps = sum(count * environments.num_envs for count, environments in zip(counts, opened, strict=True))
     return steps / (time.perf_counter() - started)
+
+
+async def rate_and_costs(
+    opened: Sequence[NullEnvironments], system: tuple[Service, Service], seconds: float
+) -> tuple[float, dict[str, float]]:
+    """Environment steps a second, and processor microseconds of one in each process, of a broker and a learner."""
+
+    def used_s() -> dict[str, float]:
+        broker, learner = system
+        return {"client": time.process_time(), "broker": broker.cpu_s, "learner": learner.cpu_s}
+
+    before_s, began = used_s(), time.perf_counter()
+    rate = await steps_per_s(opened, seconds)
+    steps = rate * (time.perf_counter() - began)
+    return rate, {process: 1e6 * (now_s - before_s[process]) / steps for process, now_s in used_s().items()}
 
 
 # Results.

@@ -66,6 +66,8 @@ def test_images_and_continuous_actions_normalize_observations() -> None:
     assert resolve(LearnerConfig(), ATARI).network.normalize_observations
     assert resolve(LearnerConfig(), CHEETAH).network.normalize_observations
     assert resolve(LearnerConfig(), CHEETAH).vtrace.entropy_cost == 0.0
+    assert resolve(LearnerConfig(), CHEETAH).vtrace.normalize_values
+    assert not resolve(LearnerConfig(), CARTPOLE).vtrace.normalize_values
     assert not resolve(LearnerConfig(), CARTPOLE).network.normalize_observations
 
 
@@ -129,6 +131,8 @@ def test_what_is_set_stays(spec: EnvironmentSpec) -> None:
                 "epsilon": 0.25,
             },
             "vtrace": {
+                "normalize_values": False,
+                "normalize_advantages": True,
                 "trace_lambda": 0.0,
                 "baseline_cost": 0.0,
                 "entropy_cost": 0.0,

@@ -58,3 +58,12 @@ def test_explained_variance_is_one_for_perfect_and_zero_for_constant_predictions
     assert float(losses.explained_variance(target, target, valid)) == pytest.approx(1.0)
     assert float(losses.explained_variance(tf.fill([3, 2], 5.0), target, valid)) == pytest.approx(0.0, abs=1e-6)
     assert float(losses.explained_variance(target, tf.ones([3, 2]), valid)) == 0.0
+
+
+def test_normalized_over_valid_elements() -> None:
+    """Mean 0 and deviation 1 where valid, 0 elsewhere even for NaN; elements that are all the same become 0."""
+    x = rng.normal(size=(3, 2)).astype(np.float32) * 5 + 100
+    result = losses.normalized(tf.constant(np.where(VALID, x, np.nan)), tf.constant(VALID)).numpy()
+    np.testing.assert_allclose(result[VALID], (x[VALID] - x[VALID].mean()) / x[VALID].std(), rtol=1e-4)
+    np.testing.assert_array_equal(result[~VALID], 0.0)
+    np.testing.assert_array_equal(losses.normalized(tf.fill([3, 2], 7.0), tf.constant(VALID)), 0.0)

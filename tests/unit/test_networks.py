@@ -37,6 +37,7 @@ def make(*leaves: TensorSpec, frame_stack: int = 1, seed: int = 0, dtype: tf.DTy
         policy_size=NUM_ACTIONS,
         action_size=NUM_FEATURES,
         frame_stack=frame_stack,
+        normalize_values=False,
         dtype=dtype,
         seed=seed,
     )

@@ -200,12 +200,32 @@ def test_loss_is_the_weighted_sum_of_its_parts(entropy_decay: bool, entropy_cost
     agent = make(vtrace={"baseline_cost": 0.25, "entropy_cost": 0.1, "entropy_decay": entropy_decay, "kl_cost": 2.0})
     batch = rollout(agent, VECTOR)
     batch = batch._replace(behaviour=(batch.behaviour[0] * 0.5 + 0.3 * tf.range(5, dtype=tf.float32),))
-    total, metrics, _ = agent.loss(batch, tf.constant(0.75))
-    value = {name: float(metric) for name, metric in metrics.items()}
+    loss = agent.loss(batch, tf.constant(0.75))
+    value = {name: float(metric) for name, metric in loss.metrics.items()}
     assert value["train/kl"] > 0.01
     parts = value["loss/policy"] + 0.25 * value["loss/baseline"] + 2.0 * value["train/kl"]
     expected = parts - entropy_cost * value["train/entropy"]
-    assert float(total) == pytest.approx(expected, rel=1e-6)
+    assert float(loss.total) == pytest.approx(expected, rel=1e-6)
+
+
+def test_normalized_values_and_advantages_do_not_depend_on_the_size_of_rewards() -> None:
+    """Once the targets are known the losses of returns a thousand times larger are the same; values stay the same."""
+    losses = []
+    for scale in (1.0, 1000.0):
+        agent = make(vtrace={"normalize_values": True, "normalize_advantages": True, "discount": 0.0})
+        batch = rollout(agent, VECTOR)
+        batch = batch._replace(reward=batch.reward * scale)
+        first = agent.loss(batch)
+        before = agent.unroll(batch).baseline
+        agent.after_update(batch, first, tf.constant(1, tf.int64))
+        np.testing.assert_allclose(agent.unroll(batch).baseline, before, rtol=1e-4, atol=1e-3)
+        agent.network._baseline.kernel.assign(tf.zeros_like(agent.network._baseline.kernel))
+        agent.network._baseline.bias.assign([0.25])
+        losses.append(agent.loss(batch))
+    small, large = ({name: float(x) for name, x in loss.metrics.items()} for loss in losses)
+    assert large["loss/baseline"] == pytest.approx(small["loss/baseline"], rel=1e-3)
+    assert large["loss/policy"] == pytest.approx(small["loss/policy"], rel=1e-3)
+    assert large["train/value_mean"] == pytest.approx(1000.0 * small["train/value_mean"], rel=1e-3)
 
 
 def test_an_unroll_without_a_valid_transition_trains_nothing() -> None:

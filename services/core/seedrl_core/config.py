@@ -243,6 +243,14 @@ class VTraceConfig(_Model):
         None, description="linear decay of entropy_cost to zero over total_env_steps; None: by the observation space"
     )
     kl_cost: float = Field(0.0, ge=0, description="weight of KL(behaviour || target)")
+    normalize_values: bool | None = Field(
+        None, description="scale the baseline to the size of its targets (PopArt); None: where an action is continuous"
+    )
+    normalize_advantages: bool | None = Field(
+        None,
+        description="shift and scale the advantages of a batch to mean 0 and deviation 1 in the policy's loss; None: "
+        "where an action is continuous",
+    )
     reward_clip: float | None = Field(
         None, ge=0, description="clip rewards to +-this in training; 0: never; None: by the observation space"
     )

@@ -111,5 +111,5 @@ class Trainer:
         gradients = tape.gradient(loss.total, variables)
         metrics = loss.metrics | self._optimization.apply(gradients, fraction)
         # The updates that `apply` lays out come first: a tf.function keeps the order of changes to variables.
-        metrics |= self._agent.after_update(batch, self._optimization.updates.read_value())
+        metrics |= self._agent.after_update(batch, loss, self._optimization.updates.read_value())
         return metrics, loss.priority

@@ -18,11 +18,14 @@ class Loss(NamedTuple):
       total: scalar float32, to be minimized.
       metrics: scalar float32 each, by name.
       priority: [B] float32, the new priority of each unroll; None where nothing is replayed.
+      value_target: [T, B] float32, what values were trained towards, and [T, B] bool, where they were; None for agents
+        that do not ask.
     """
 
     total: tf.Tensor
     metrics: dict[str, tf.Tensor]
     priority: tf.Tensor | None = None
+    value_target: tuple[tf.Tensor, tf.Tensor] | None = None
 
 
 class Agent(Protocol):
@@ -70,8 +73,8 @@ class Agent(Protocol):
         `done`: scalar, the share of the run that is over, 0..1; for what changes in its course.
         """
 
-    def after_update(self, batch: UnrollBatch, updates: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Follows the `updates`-th (int64 scalar, from 1) change of the network's variables, which `batch` led to.
+    def after_update(self, batch: UnrollBatch, loss: Loss, updates: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Follows the `updates`-th (int64 scalar, from 1) change of the network's variables, by the `loss` of `batch`.
 
         Returns scalar metrics.
         """

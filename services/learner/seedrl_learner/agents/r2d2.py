@@ -107,7 +107,7 @@ class R2D2Agent:
         }
         return Loss(total, metrics, self._priority(td_error, valid))
 
-    def after_update(self, batch: UnrollBatch, updates: tf.Tensor) -> dict[str, tf.Tensor]:
+    def after_update(self, batch: UnrollBatch, loss: Loss, updates: tf.Tensor) -> dict[str, tf.Tensor]:
         """Every `target_update_period` updates the target network becomes a copy of the network."""
         self.network.observe(network_inputs.newest_steps(batch, self._unroll_length))
         lag = updates % self._target_update_period

@@ -40,6 +40,7 @@ class VTraceAgent:
             policy_size=self._policy.num_parameters,
             action_size=self._actions.num_features,
             frame_stack=config.frame_stack,
+            normalize_values=bool(config.vtrace.normalize_values),
             dtype=tf.as_dtype(compute_dtype(config)),
             seed=config.seed,
         )
@@ -98,8 +99,12 @@ class VTraceAgent:
             clip_c=config.clip_c,
             clip_pg_rho=config.clip_pg_rho,
         )
-        policy_loss = losses.policy_gradient_loss(log_prob, targets.pg_advantage, valid)
-        baseline_loss = losses.baseline_loss(value[:-1], targets.vs, valid)
+        advantage = targets.pg_advantage
+        if config.normalize_advantages:
+            advantage = losses.normalized(advantage, valid)
+        policy_loss = losses.policy_gradient_loss(log_prob, advantage, valid)
+        scale = self.network.value_deviation
+        baseline_loss = losses.baseline_loss(value[:-1] / scale, targets.vs / scale, valid)
         entropy = losses.masked_mean(self._policy.entropy(policy), valid)
         kl = losses.masked_mean(self._policy.kl_divergence(behaviour, policy), valid)
         assert config.entropy_cost is not None and config.entropy_decay is not None, "configuration not resolved"
@@ -116,7 +121,7 @@ class VTraceAgent:
             "train/value_mean": losses.masked_mean(value[:-1], valid),
             "train/explained_variance": losses.explained_variance(value[:-1], targets.vs, valid),
         }
-        return Loss(total, metrics)
+        return Loss(total, metrics, value_target=(targets.vs, valid))
 
     def _step(self, inputs: StepInput, core_state: tuple[tf.Tensor, ...]) -> NetworkOutput:
         """The policy, masked, and the baseline of one step, with a time dimension of 1."""
@@ -124,7 +129,9 @@ class VTraceAgent:
         output = self.network(step, core_state)
         return output._replace(policy=self._actions.mask(output.policy, step.observation))
 
-    def after_update(self, batch: UnrollBatch, updates: tf.Tensor) -> dict[str, tf.Tensor]:
-        """New observations enter the running statistics."""
+    def after_update(self, batch: UnrollBatch, loss: Loss, updates: tf.Tensor) -> dict[str, tf.Tensor]:
+        """New observations and value targets enter the running statistics."""
+        assert loss.value_target is not None
+        self.network.observe_values(*loss.value_target)
         self.network.observe(network_inputs.newest_steps(batch, self._unroll_length))
         return {}

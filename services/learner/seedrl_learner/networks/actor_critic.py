@@ -13,6 +13,7 @@ from seedrl_learner.networks.cores import CoreState
 from seedrl_learner.networks.encoder import Encoder
 from seedrl_learner.networks.layers import Dense
 from seedrl_learner.networks.trunk import NetworkInput, Trunk
+from seedrl_learner.networks.value_head import ValueHead
 
 
 class NetworkOutput(NamedTuple):
@@ -34,6 +35,7 @@ class ActorCriticNetwork(tf.Module):
         policy_size: int,
         action_size: int,
         frame_stack: int,
+        normalize_values: bool,
         dtype: tf.DType,
         seed: int,
     ) -> None:
@@ -45,6 +47,7 @@ class ActorCriticNetwork(tf.Module):
           policy_size: P, parameters of the policy's distribution.
           action_size: F, features of a previous action.
           frame_stack: K.
+          normalize_values: the baseline is scaled to its targets.
           dtype: the compute dtype.
           seed: of the initial values.
 
@@ -57,16 +60,25 @@ class ActorCriticNetwork(tf.Module):
         self._baseline_encoder = Encoder(config, spec, frame_stack, rng, dtype) if config.separate_baseline else None
         self.stacked = self._trunk.stacked
         self.core_state_sizes = self._trunk.core_state_sizes
-        # Small parameters: the first policy is close to uniform. In float32: three digits are too few for values.
+        # Small parameters: the first policy is close to uniform.
         self._policy = Dense(self._trunk.output_size, policy_size, rng, tf.float32, 0.01)
-        self._baseline = Dense(self._baseline_size(), 1, rng, tf.float32, 1.0)
+        self._baseline = ValueHead(self._baseline_size(), rng, normalize=normalize_values)
 
     def __call__(self, inputs: NetworkInput, core_state: CoreState) -> NetworkOutput:
         """Runs S steps from `core_state` ([B, size] float32 each); S must be known when tracing."""
         inputs = self._trunk.normalize(inputs)
         x, core_state = self._trunk(inputs, core_state)
-        baseline = self._baseline(self._baseline_features(x, inputs))[:, :, 0]
+        baseline = self._baseline(self._baseline_features(x, inputs))
         return NetworkOutput(self._policy(x), baseline, core_state)
+
+    @property
+    def value_deviation(self) -> tf.Tensor:
+        """Size of a difference of values, scalar float32; 1 where they are not normalized."""
+        return self._baseline.deviation
+
+    def observe_values(self, target: tf.Tensor, valid: tf.Tensor) -> None:
+        """Takes in what values were trained towards, [T, B], where valid, [T, B]."""
+        self._baseline.observe(target, valid)
 
     def observe(self, observation: tuple[tf.Tensor, ...]) -> None:
         """See Trunk."""

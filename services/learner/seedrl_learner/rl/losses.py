@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+_LEAST_VARIANCE = 1e-8
+
 
 def masked_mean(x: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
     """Mean of x [T, B] float32 where valid [T, B] bool; 0 where nothing is. Invalid elements get no gradient."""
     assert x.shape.rank == valid.shape.rank == 2, f"expected [T, B], got {x.shape} and {valid.shape}"
     count = tf.reduce_sum(tf.cast(valid, tf.float32))
     return tf.reduce_sum(tf.where(valid, x, 0.0)) / tf.maximum(count, 1.0)
+
+
+def normalized(x: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
+    """What is valid of x [T, B] shifted and scaled to mean 0 and deviation 1; 0 elsewhere."""
+    centred = tf.where(valid, x - masked_mean(x, valid), 0.0)
+    return centred * tf.math.rsqrt(masked_mean(tf.square(centred), valid) + _LEAST_VARIANCE)
 
 
 def policy_gradient_loss(log_prob: tf.Tensor, advantage: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
