@@ -1,6 +1,6 @@
 """What a billion frames cost: the cores and accelerators that a rate needs, and the bill, from costs of one step.
 
-All costs are parameters (docs/results/cost_model.md); `--measured` takes those of the services from what step_time.py
+All costs are parameters; `--measured` takes those of the services from what step_time.py
 has measured. A second column has inference on the actors' cores, one environment at a time, as in systems without
 central inference. Then the data path: how much one of each part carries, and which of them breaks first.
 
