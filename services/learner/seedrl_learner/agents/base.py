@@ -18,8 +18,8 @@ class Loss(NamedTuple):
       total: scalar float32, to be minimized.
       metrics: scalar float32 each, by name.
       priority: [B] float32, the new priority of each unroll; None where nothing is replayed.
-      value_target: [T, B] float32, what values were trained towards, and [T, B] bool, where they were; None for agents
-        that do not ask.
+      value_target: [T, B] float32, what values were trained towards, and [T, B] bool, where they count; None for
+        an agent whose `after_update` does not need it.
     """
 
     total: tf.Tensor

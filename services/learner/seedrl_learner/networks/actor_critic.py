@@ -60,7 +60,7 @@ class ActorCriticNetwork(tf.Module):
         self._baseline_encoder = Encoder(config, spec, frame_stack, rng, dtype) if config.separate_baseline else None
         self.stacked = self._trunk.stacked
         self.core_state_sizes = self._trunk.core_state_sizes
-        # Small parameters: the first policy is close to uniform.
+        # Small parameters: the first policy is close to uniform. In float32: three digits are too few for both heads.
         self._policy = Dense(self._trunk.output_size, policy_size, rng, tf.float32, 0.01)
         self._baseline = ValueHead(self._baseline_size(), rng, normalize=normalize_values)
 

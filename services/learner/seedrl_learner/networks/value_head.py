@@ -52,9 +52,10 @@ class ValueHead(Dense):
             return
         seen = tf.cast(tf.reduce_any(valid), tf.float32)
         rate = seen * tf.maximum(1.0 / (self._updates + 1.0), _LEAST_RATE)
-        old_mean, old_deviation = self._mean.read_value(), tf.identity(self.deviation)
+        old_mean, old_deviation = self._mean.read_value(), self.deviation
         self._mean.assign_add(rate * (masked_mean(target, valid) - old_mean))
         self._square.assign_add(rate * (masked_mean(tf.square(target), valid) - self._square))
         self._updates.assign_add(seen)
-        self.kernel.assign(self.kernel * old_deviation / self.deviation)
-        self.bias.assign((old_deviation * self.bias + old_mean - self._mean) / self.deviation)
+        deviation = self.deviation
+        self.kernel.assign(self.kernel * old_deviation / deviation)
+        self.bias.assign((old_deviation * self.bias + old_mean - self._mean) / deviation)
