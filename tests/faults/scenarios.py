@@ -213,8 +213,11 @@ class _Before:
     async def _above_level(self, system: System) -> str:
         for name, now in system.levels().items():
             was = self.levels[name]
-            if now.descriptors > was.descriptors or now.regions != was.regions:
-                return f"{name}: a level like that before the fault, {was}; it is {now}"
+            if now.descriptors.total() > was.descriptors.total():
+                opened, closed = now.descriptors - was.descriptors, was.descriptors - now.descriptors
+                return f"{name}: fewer descriptors; since the fault it has opened {opened} and closed {closed}"
+            if now.regions != was.regions:
+                return f"{name}: {was.regions} regions of shared memory; it has {now.regions}"
             if now.resident_mib > was.resident_mib + GROWTH_MIB:
                 return f"{name}: less memory than {now.resident_mib:.0f} MiB, it was {was.resident_mib:.0f}"
         return ""

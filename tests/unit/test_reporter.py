@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -117,6 +118,12 @@ def room_in(file: Path, num_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
+def num_open(directory: Path) -> int:
+    """How many files of this directory this process has open, deleted ones too."""
+    opened = [os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+    return sum(target.startswith(f"{directory}/") for target in opened)
+
+
 def test_a_full_disk_spoils_nothing_that_is_written_later(run: Run) -> None:
     """Records that do not fit are left out whole; those before and after are there, in TensorBoard too."""
     run.build(SPEC)
@@ -130,11 +137,13 @@ def test_a_full_disk_spoils_nothing_that_is_written_later(run: Run) -> None:
 
     report(1)
     (events,) = (run.config.run_dir / "tensorboard").iterdir()
+    assert num_open(events.parent) == 1
     for env_steps, file in ((2, events), (3, metrics)):
         with room_in(file, 20):
             report(env_steps)
             reporter.write_summary()
     report(4)
+    assert num_open(events.parent) == 1, "the file that could not be written to is closed"
     steps = [json.loads(line)["env_steps"] for line in metrics.read_text().splitlines()]
     assert steps == [1, 2, 4]
     accumulator = EventAccumulator(str(events.parent)).Reload()

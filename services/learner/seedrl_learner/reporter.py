@@ -8,6 +8,8 @@ import math
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -120,11 +122,11 @@ class Reporter:
             return
         if self._writer is None:
             self._writer = tf.summary.create_file_writer(str(directory / "tensorboard"))
-        with self._writer.as_default(step=progress.env_steps):
+        with self._writer.as_default(step=progress.env_steps), _closed_on_failure(self._writer):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
             self._write_pictures()
-        self._writer.flush()
+            self._writer.flush()
 
     def _write_pictures(self) -> None:
         """What training sees now, once in a while."""
@@ -135,6 +137,17 @@ class Reporter:
         agent, batch = machinery.agent, machinery.trainer.newest
         for path, picture in batch_pictures(batch, machinery.spec, agent.stacked).items():
             tf.summary.image(path, picture, max_outputs=MOST_ROWS)
+
+
+@contextmanager
+def _closed_on_failure(writer: Any) -> Iterator[None]:
+    """Within `as_default`, whose own flush at its end must not fail: the writer would stay default, its file open."""
+    try:
+        yield
+    except tf.errors.OpError:
+        with suppress(tf.errors.OpError):
+            writer.close()
+        raise
 
 
 def _append(path: Path, line: str) -> None:
