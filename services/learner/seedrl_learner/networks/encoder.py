@@ -21,6 +21,7 @@ from seedrl_learner.networks.user_torso import build_user_torso
 
 MIN_IMAGE_SIZE = 36
 JOINT_SIZE = 256
+_MEAN_OF_EVERY = 4
 _IMAGE_TORSOS: dict[str, type[NatureCnn | ImpalaResnet]] = {"nature_cnn": NatureCnn, "impala_resnet": ImpalaResnet}
 
 
@@ -98,7 +99,7 @@ class Encoder(tf.Module):
         """Takes new observations, leaves [B, steps, *shape], into the mean images where they are configured."""
         if self._centres:
             assert isinstance(self._torso, MixedTorso)
-            leaves = zip(self._unpacked(observation), self._images, strict=True)
+            leaves = zip(self._unpacked(tuple(map(_some_steps, observation))), self._images, strict=True)
             self._torso.observe([self._frames(leaf) if image else None for leaf, image in leaves])
 
     def _unpacked(self, observation: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
@@ -166,6 +167,11 @@ class MixedTorso(tf.Module):
         """What belongs to images, and what to other leaves."""
         pairs = list(zip(values, self._is_image, strict=True))
         return [value for value, image in pairs if image], [value for value, image in pairs if not image]
+
+
+def _some_steps(leaf: tf.Tensor) -> tf.Tensor:
+    """Each n-th of [B, steps, ...]: successive frames are alike. A slice with a stride would copy byte by byte."""
+    return tf.gather(leaf, tf.range(0, leaf.shape[1], _MEAN_OF_EVERY), axis=1)
 
 
 def _as_seen(leaf: TensorSpec, frame_stack: int) -> TensorSpec:

@@ -86,5 +86,6 @@ class Conv(tf.Module):
         def convolve(rows: tf.Tensor) -> tf.Tensor:
             return tf.nn.conv2d(tf.cast(rows, self._dtype), kernel, self._stride, self._padding)
 
-        product = convolve(x) if minus is None else convolve(x) - convolve(minus[tf.newaxis])
-        return tf.nn.bias_add(product, tf.cast(self.bias, self._dtype))
+        if minus is None:
+            return tf.nn.bias_add(convolve(x), tf.cast(self.bias, self._dtype))
+        return convolve(x) + tf.cast(self.bias - tf.cast(convolve(minus[tf.newaxis]), tf.float32), self._dtype)

@@ -79,9 +79,6 @@ class ImageMean(tf.Module):
     weights behind them then have to find small differences of large numbers.
     """
 
-    # Successive frames are alike: each n-th is enough.
-    _EVERY = 4
-
     def __init__(self, image: tuple[int, int, int]) -> None:
         """`image` is (height, width, channels) of a stack of frames."""
         super().__init__()
@@ -95,6 +92,6 @@ class ImageMean(tf.Module):
     def update(self, frames: tf.Tensor) -> None:
         """Takes in frames [B, steps, height, width, channels of a frame]."""
         depth = self._mean.shape[-1] // frames.shape[-1]
-        mean = tf.reduce_mean(tf.cast(frames[:, :: self._EVERY], tf.float32), axis=[0, 1])
+        mean = tf.reduce_mean(tf.cast(frames, tf.float32), axis=[0, 1])
         self._updates.assign_add(1.0)
         self._mean.assign_add((tf.tile(mean, [1, 1, depth]) - self._mean) / self._updates)
