@@ -105,7 +105,7 @@ class LearnerAlone:
 
         def infer() -> None:
             began_s = time.thread_time() - self._network_s()
-            self._infer()
+            self.infer()
             outside_s.append(time.thread_time() - self._network_s() - began_s)
 
         inference = cost_of(infer, seconds)
@@ -113,13 +113,20 @@ class LearnerAlone:
 
     def training_cost(self, seconds: float) -> float:
         """Microseconds of an environment step that is trained on."""
-        while self._batch is None:
-            self._infer()
-        batch = self._batch
-        steps = self._sizes.batch_unrolls * UNROLL_LENGTH
-        return cost_of(lambda: self._machinery.trainer.train_on(batch), seconds) / steps
+        return cost_of(self.train, seconds) / self.samples
 
-    def _infer(self) -> None:
+    @property
+    def samples(self) -> int:
+        """Environment steps that a batch trains on."""
+        return self._sizes.batch_unrolls * UNROLL_LENGTH
+
+    def train(self) -> None:
+        """One update."""
+        while self._batch is None:
+            self.infer()
+        self._machinery.trainer.train_on(self._batch)
+
+    def infer(self) -> None:
         """One tick of all environments; whole batches of unrolls leave the queue, so that it never fills."""
         self._machinery.inference.run([(self._slots, self._tick)])
         while (batch := self._machinery.data.next(0.0)) is not None:
