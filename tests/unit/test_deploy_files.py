@@ -257,6 +257,19 @@ def test_prometheus_accepts_its_files(command: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_every_alert_is_tried_where_it_fires_and_where_it_does_not() -> None:
+    """Each has a test of its own, which expects it at one time and not at another."""
+    rules, tests = (
+        yaml.safe_load((DEPLOY / f"prometheus/{name}.yml").read_text()) for name in ("alerts", "alerts_test")
+    )
+    alerts = [rule["alert"] for group in rules["groups"] for rule in group["rules"]]
+    assert [test["name"] for test in tests["tests"]] == alerts
+    for test in tests["tests"]:
+        cases = test["alert_rule_test"]
+        assert {case["alertname"] for case in cases} == {test["name"]}
+        assert {bool(case["exp_alerts"]) for case in cases} == {True, False}, test["name"]
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_settings_of_systemd_exist(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each settings file, and what the unit sets itself, is accepted."""
