@@ -1,4 +1,4 @@
-"""Files for containers: valid by their own schemas, and no setting in them that does not exist."""
+"""Files for images, Kubernetes, Prometheus and systemd: valid by their own schemas, with settings that exist."""
 
 from __future__ import annotations
 
@@ -13,40 +13,12 @@ import kubernetes_validate
 import pytest
 import yaml
 from certificates import access
-from compose_spec import PyCompose
 from cryptography import x509
+from deployed_settings import DEPLOY, SERVICES, check_settings
 
 from seedrl_core.access import Role, check_listening, metadata_of, tokens_of
 from seedrl_core.address import Address
-from seedrl_core.config import load_settings
 from seedrl_core.tls import load_files
-
-DEPLOY = Path(__file__).parents[2] / "deploy"
-SERVICES = ("actor", "broker", "learner")
-
-
-def check_settings(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
-    """Loads settings from environment variables as a service would; ConfigError when one is wrong."""
-    with monkeypatch.context() as environment:
-        for name, value in variables.items():
-            environment.setenv(name, re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value)))
-        load_settings()
-
-
-def test_the_compose_file_is_valid_and_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It parses by the compose specification; every service of ours has valid settings and a read-only root."""
-    content = yaml.safe_load((DEPLOY / "compose/compose.yaml").read_text())
-    PyCompose.from_yaml(yaml.safe_dump(content)).validate()  # it knows no YAML merge keys, so they are resolved
-    services = content["services"]
-    assert services.keys() == {*SERVICES, "tensorboard", "prometheus", "grafana"}
-    for name in SERVICES:
-        assert services[name]["read_only"] is True
-        assert (DEPLOY.parent / services[name]["build"]["dockerfile"]).is_file()
-        check_settings(monkeypatch, services[name]["environment"])
-    for name in ("prometheus", "grafana"):
-        for volume in services[name]["volumes"]:
-            if volume.startswith("."):
-                assert (DEPLOY / "compose" / volume.split(":")[0]).exists(), volume
 
 
 def test_a_setting_that_does_not_exist_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,10 +204,7 @@ def test_the_commands_for_three_machines_hold(tmp_path: Path, monkeypatch: pytes
     ):
         lines = [line for line in text.splitlines() if line.startswith(f"{host}$")]
         variables = dict(re.findall(r"(SEEDRL_\w+)=(\S+)", "\n".join(lines)))
-        with monkeypatch.context() as environment:
-            for name, value in variables.items():
-                environment.setenv(name, value)
-            config = load_settings().access
+        config = check_settings(monkeypatch, variables).access
         load_files(config)
         if callers:
             check_listening("listen", "0.0.0.0:1", config, callers)
@@ -255,6 +224,19 @@ def test_prometheus_accepts_its_files(command: str) -> None:
         ["promtool", *command.split()], cwd=DEPLOY / "prometheus", capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_is_tried_where_it_fires_and_where_it_does_not() -> None:
+    """Each has a test of its own, which expects it at one time and not at another."""
+    rules, tests = (
+        yaml.safe_load((DEPLOY / f"prometheus/{name}.yml").read_text()) for name in ("alerts", "alerts_test")
+    )
+    alerts = [rule["alert"] for group in rules["groups"] for rule in group["rules"]]
+    assert [test["name"] for test in tests["tests"]] == alerts
+    for test in tests["tests"]:
+        cases = test["alert_rule_test"]
+        assert {case["alertname"] for case in cases} == {test["name"]}
+        assert {bool(case["exp_alerts"]) for case in cases} == {True, False}, test["name"]
 
 
 @pytest.mark.parametrize("service", SERVICES)
