@@ -135,7 +135,9 @@ def test_a_complete_run_ends_with_the_batches_that_wait(paused: bool) -> None:
     config, agent, unrolls = make_agent_and_unrolls()
     optimization = Optimization(config.optimizer, agent.network.trainable_variables)
     progress = Progress(env_steps=10)
-    trainer = Trainer(agent, optimization, Waiting(unrolls, 2), progress, Metrics(), total_env_steps=10)
+    metrics = Metrics()
+    trainer = Trainer(agent, optimization, Waiting(unrolls, 2), progress, metrics, total_env_steps=10)
     trainer.set_enabled(not paused)
     trainer.run()
     assert progress.policy_version == (0 if paused else 2)
+    assert dict(metrics.totals().counts)["train/updates_per_s"] == progress.policy_version, "none is a number, too"

@@ -68,6 +68,7 @@ class Trainer:
 
     def run(self) -> None:
         """Trains in the calling thread until `stop`, or until all env steps are made and no whole batch waits."""
+        self._metrics.count("train/updates_per_s", 0)  # no update is seen as none, not as nothing
         while not self._stop.is_set():
             complete = self.is_complete  # asked first: what is the last step's is waiting then
             batch = self._next_batch()
