@@ -31,7 +31,7 @@ from seedrl_learner.progress import Progress
 from seedrl_proto.v1 import spec_pb2
 
 FORMAT_VERSION = 3
-# The versions before. What `vtrace.normalize_values` keeps of values was a mean square, not a variance, until the second.
+# The versions before. Until 2, `vtrace.normalize_values` kept mean squares of values in place of variances.
 _WITH_SQUARES = 2
 _WITHOUT_MANIFEST = 1
 _TEMPORARY = ".tmp-"
