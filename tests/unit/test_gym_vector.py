@@ -208,3 +208,19 @@ def test_wrong_settings_are_one_line(settings: dict[str, Any], message: str) -> 
     """An unknown id, argument or module is a ConfigError that names the setting."""
     with pytest.raises(ConfigError, match=message):
         environments.make(ActorConfig(**settings), 0, 1, 1)
+
+
+def test_every_environment_is_closed_whatever_the_others_do() -> None:
+    """One that raises in closing, which costs a run nothing any more, does not keep the others open."""
+    vector = make(num_envs=3)
+    closed: list[int] = []
+
+    def close(env: int) -> None:
+        closed.append(env)
+        if env == 1:
+            raise RuntimeError("no window to close")
+
+    for number, env in enumerate(vector._envs):
+        env.close = lambda number=number: close(number)
+    vector.close()
+    assert closed == [0, 1, 2]
