@@ -20,9 +20,10 @@ def ended_with(error: BaseException) -> int:
     def fail() -> None:
         raise error
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["fail"])
-        run_app(app)
+        with pytest.raises(SystemExit) as ended:
+            run_app(app)
     assert isinstance(ended.value.code, int)
     return ended.value.code
 

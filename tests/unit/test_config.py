@@ -149,7 +149,7 @@ def test_settings_stay_where_new_ones_have_no_room(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20, limits[1]))
     try:
-        with pytest.raises(OSError):
+        with pytest.raises(OSError, match="File too large"):
             write_settings(load_settings(None, {"learner.seed": 8}), file)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -95,6 +95,21 @@ def test_a_recording_has_the_environments_names_of_actions(
     assert step.picture is not None and step.picture.shape == (8, 8, 3)
 
 
+class Broken(Named):
+    """Renders, and makes no step."""
+
+    def step(self, action: int) -> Any:
+        raise RuntimeError("no step")
+
+
+def test_a_recording_goes_on_while_the_environment_is_away(tmp_path: Path) -> None:
+    """One that failed a second time is built again later: until then there is nothing to show, and no error."""
+    config = ActorConfig(env_id="any", role="eval", recording=tmp_path / "recording")
+    vector = GymVector(config, 0, 1, clock=lambda: 0.0, make=lambda _: Broken())
+    shown = [step.picture is not None for step in (vector.reset(), *(vector.step(actions(vector)) for _ in range(3)))]
+    assert shown == [True, True, False, False]
+
+
 def test_seeds_are_distinct_and_reproducible() -> None:
     """Each environment of each actor has a seed of its own, the same in every run."""
 

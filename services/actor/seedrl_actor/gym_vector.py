@@ -160,7 +160,9 @@ class GymVector:
         return made if self._config.recording is None else self._shown(made)
 
     def _shown(self, step: Step) -> Step:
-        """With what a recording has of the first environment."""
+        """With what a recording has of the first environment, while there is one."""
+        if self._envs[0] is None:
+            return step
         picture = picture_of(self._envs[0], tuple(leaf[0] for leaf in step.observation))
         return replace(step, picture=picture, action_names=action_names_of(self._envs[0]))
 
