@@ -96,11 +96,13 @@ class Worlds(dm_env_rpc_pb2_grpc.EnvironmentServicer):
     Attributes:
       worlds: all that were created.
       destroyed: how many were destroyed.
+      most_worlds: how many may be created.
     """
 
     def __init__(self) -> None:
         self.worlds: list[World] = []
         self.destroyed = 0
+        self.most_worlds = 1000
 
     def Process(self, requests: Iterator[rpc.EnvironmentRequest], context: Any) -> Iterator[rpc.EnvironmentResponse]:
         """One connection."""
@@ -112,6 +114,8 @@ class Worlds(dm_env_rpc_pb2_grpc.EnvironmentServicer):
                     settings = {
                         name: tensor_utils.unpack_tensor(x) for name, x in request.create_world.settings.items()
                     }
+                    if len(self.worlds) == self.most_worlds:
+                        raise RuntimeError("no room for another world")
                     world = World(settings)
                     self.worlds.append(world)
                 assert world is not None, f"{kind} before create_world"

@@ -144,6 +144,17 @@ def test_what_cannot_be_used_is_told(
     """One error that names what is wrong, whether server or settings say so."""
     with pytest.raises(ConfigError, match=message):
         make(address, query, **env_kwargs)
+    assert worlds.destroyed == len(worlds.worlds)
+
+
+def test_worlds_are_destroyed_when_another_cannot_be_made(
+    address: str, worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of a vector that is not complete is left on the server."""
+    monkeypatch.setattr(worlds, "most_worlds", 2)
+    with pytest.raises(ConfigError, match="no room for another world"):
+        make(address, num_envs=3)
+    assert len(worlds.worlds) == worlds.destroyed == 2
 
 
 def test_bounds_and_observations_may_be_chosen(address: str, worlds: Worlds) -> None:

@@ -8,6 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
+import h2.config
+import h2.connection
+import h2.events
 import pytest
 from grpclib import GRPCError, Status
 from grpclib.server import Server
@@ -106,3 +109,36 @@ async def test_a_server_that_says_nothing_is_given_up(tmp_path, monkeypatch, rea
     async with server, status.connect(f"unix:{tmp_path / 's'}") as client:
         with pytest.raises(PeerLost, match=str(tmp_path)):
             await client.any_service()
+
+
+# Message bytes of a reply that ends with the status OK.
+NO_REPLIES = {
+    "none": b"",
+    "a length cut off": b"\0\0",
+    "a message cut off": b"\0\0\0\0\x20abc",
+    "a message that is none": b"\0\0\0\0\x03\xff\xff\xff",
+    "a compressed message": b"\1\0\0\0\x03abc",
+}
+
+
+@pytest.mark.parametrize("reply", NO_REPLIES.values(), ids=NO_REPLIES)
+async def test_a_server_that_sends_no_reply_is_lost(tmp_path, reply):
+    """Whatever it is that answers there, and however far it came: a run goes on without its status."""
+
+    async def answer(reader, writer) -> None:
+        peer = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+        peer.initiate_connection()
+        writer.write(peer.data_to_send())
+        while data := await reader.read(65536):
+            for event in peer.receive_data(data):
+                if isinstance(event, h2.events.StreamEnded):
+                    peer.send_headers(event.stream_id, [(":status", "200"), ("content-type", "application/grpc+proto")])
+                    peer.send_data(event.stream_id, reply)
+                    peer.send_headers(event.stream_id, [("grpc-status", "0")], end_stream=True)
+            writer.write(peer.data_to_send())
+        writer.close()
+
+    server = await asyncio.start_unix_server(answer, str(tmp_path / "s"))
+    async with server, status.connect(f"unix:{tmp_path / 's'}") as client:
+        with pytest.raises(PeerLost, match=f"nobody answers at unix:{tmp_path}"):
+            await client.learner()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -236,3 +237,9 @@ def test_games_in_processes_are_the_same_games() -> None:
         np.testing.assert_array_equal(one.reward, other.reward)
     here.close()
     apart.close()
+
+
+def test_games_start_where_the_system_tells_no_cores_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only Linux knows sched_getaffinity."""
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert make().num_envs

@@ -272,18 +272,35 @@ def test_a_checkpoint_of_the_version_before_loads_with_a_warning(
     _, newest = two_checkpoints(tmp_path)
     (newest / "manifest.json").unlink()
     state = (newest / "state.json").read_text()
-    (newest / "state.json").write_text(state.replace('"format_version": 2', '"format_version": 1'))
+    (newest / "state.json").write_text(state.replace('"format_version": 3', '"format_version": 1'))
     assert make_run(tmp_path, resume=True).progress.env_steps == 2
     assert "checkpoint_without_sums" in capsys.readouterr().out
     (newest / "state.json").write_text("")
     assert make_run(tmp_path, resume=True).progress.env_steps == 1
 
 
+@pytest.mark.parametrize("normalize_values", [False, True])
+def test_a_checkpoint_with_other_statistics_of_values_is_an_error(tmp_path: Path, normalize_values: bool) -> None:
+    """Format 2 had mean squares of them: it is refused where a network has such statistics, and read where not."""
+    run = make_run(tmp_path, **{"vtrace.normalize_values": normalize_values})
+    run.build(SPEC)
+    path = run.save_checkpoint()
+    state = (path / "state.json").read_text()
+    (path / "state.json").write_text(state.replace('"format_version": 3', '"format_version": 2'))
+    (path / "manifest.json").unlink()
+    manifest.write(path)
+    if normalize_values:
+        with pytest.raises(CheckpointError, match="expected format_version 3 with learner.vtrace.normalize_values"):
+            make_run(tmp_path, resume=True)
+    else:
+        assert make_run(tmp_path, resume=True).machinery is not None
+
+
 def test_a_checkpoint_of_a_later_version_is_an_error_with_its_path(tmp_path: Path) -> None:
     """Whole, but not to be read here: no earlier checkpoint takes its place without a word."""
     _, newest = two_checkpoints(tmp_path)
     state = (newest / "state.json").read_text()
-    for content in (state.replace('"format_version": 2', '"format_version": 99'), "{}"):
+    for content in (state.replace('"format_version": 3', '"format_version": 99'), "{}"):
         (newest / "manifest.json").unlink()
         (newest / "state.json").write_text(content)
         manifest.write(newest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 from pathlib import Path
 
@@ -78,6 +79,9 @@ def test_a_bad_environment_variable_or_file_is_named(tmp_path: Path, monkeypatch
     file.write_text("[learner\n")
     with pytest.raises(ConfigError, match="bad.toml"):
         load_settings(file)
+    file.write_bytes(b"learner = '\xff'\n")
+    with pytest.raises(ConfigError, match="bad.toml"):
+        load_settings(file)
     file.write_text("[broker]\nlisten_on = 'x'\n")
     with pytest.raises(ConfigError, match=r"broker\.listen_on: unknown key"):
         load_settings(file)
@@ -125,6 +129,32 @@ def test_the_socket_of_a_server_that_hangs_is_not_taken_away(tmp_path: Path) -> 
         assert path.exists()
     Address(path=str(path)).ensure_free()
     assert not path.exists()
+
+
+def test_what_is_no_socket_is_not_removed(tmp_path: Path) -> None:
+    """A file or a directory where a server was told to listen is somebody's, and the error names it."""
+    file = tmp_path / "results"
+    file.write_text("precious")
+    for path in (file, tmp_path):
+        with pytest.raises(ConfigError, match=f"unix:{path}: expected a socket or nothing there"):
+            Address(path=str(path)).ensure_free()
+    assert file.read_text() == "precious"
+    Address(path=str(tmp_path / "nothing")).ensure_free()
+
+
+def test_settings_stay_where_new_ones_have_no_room(tmp_path: Path) -> None:
+    """A full disk costs a run that is to be resumed nothing: what it was started with is still there."""
+    file = tmp_path / "config.toml"
+    write_settings(load_settings(None, {"learner.seed": 7}), file)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            write_settings(load_settings(None, {"learner.seed": 8}), file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert load_settings(file).learner.seed == 7
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_an_actor_takes_several_brokers() -> None:

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import io
 import math
+import os
+import pty
 
+import pytest
 from rich.console import Console
 
-from seedrl_launcher.display import LiveDisplay, PlainDisplay, Snapshot, duration, figures, progress_line
+from seedrl_launcher.display import (
+    LiveDisplay,
+    PlainDisplay,
+    Snapshot,
+    duration,
+    figures,
+    make_display,
+    progress_line,
+)
 from seedrl_proto.v1 import learner_pb2 as learner
 from seedrl_proto.v1 import spec_pb2
 
@@ -99,3 +110,17 @@ def test_the_live_display_fits_a_terminal_of_eighty_columns():
     with LiveDisplay("CartPole-v1", Console(file=out, force_terminal=True, width=80)) as display:
         display.show(snapshot(env_steps=2_500_000, total_env_steps=6_000_000))
     assert progress_line(status(env_steps=2_500_000, total_env_steps=6_000_000)) in out.getvalue()
+
+
+@pytest.mark.parametrize(("opened", "kind"), [(os.pipe, PlainDisplay), (pty.openpty, LiveDisplay)])
+def test_a_lost_pipe_or_terminal_ends_nothing(monkeypatch, opened, kind):
+    """The run goes on: its numbers are in its directory."""
+    ours, theirs = opened()
+    monkeypatch.setenv("TERM", "xterm")
+    with os.fdopen(theirs, "w", buffering=1) as stream:
+        monkeypatch.setattr("sys.stderr", stream)
+        with make_display("title") as display:
+            assert isinstance(display, kind)
+            os.close(ours)
+            display.show(snapshot())
+            display.tell("actor-1 ended")

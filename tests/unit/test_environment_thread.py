@@ -134,3 +134,22 @@ async def test_a_hanging_environment_is_left_behind(monkeypatch: pytest.MonkeyPa
     vector.may_go_on.set()
     worker.join(10)
     assert not worker.is_alive()
+
+
+async def test_what_is_built_after_a_cancellation_is_closed() -> None:
+    """A stop in the middle of building leaves no environment, or process or world of one, without an owner."""
+    vector, may_be_built = FakeVector(), threading.Event()
+
+    def make() -> FakeVector:
+        assert may_be_built.wait(30)
+        return vector
+
+    thread = EnvironmentThread(make, 60.0, "slow")
+    building = asyncio.create_task(thread.build())
+    await asyncio.sleep(0)
+    building.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await building
+    may_be_built.set()
+    await thread.close()
+    assert vector.closed

@@ -95,6 +95,21 @@ def test_a_recording_has_the_environments_names_of_actions(
     assert step.picture is not None and step.picture.shape == (8, 8, 3)
 
 
+class Broken(Named):
+    """Renders, and makes no step."""
+
+    def step(self, action: int) -> Any:
+        raise RuntimeError("no step")
+
+
+def test_a_recording_goes_on_while_the_environment_is_away(tmp_path: Path) -> None:
+    """One that failed a second time is built again later: until then there is nothing to show, and no error."""
+    config = ActorConfig(env_id="any", role="eval", recording=tmp_path / "recording")
+    vector = GymVector(config, 0, 1, clock=lambda: 0.0, make=lambda _: Broken())
+    shown = [step.picture is not None for step in (vector.reset(), *(vector.step(actions(vector)) for _ in range(3)))]
+    assert shown == [True, True, False, False]
+
+
 def test_seeds_are_distinct_and_reproducible() -> None:
     """Each environment of each actor has a seed of its own, the same in every run."""
 
@@ -208,3 +223,19 @@ def test_wrong_settings_are_one_line(settings: dict[str, Any], message: str) -> 
     """An unknown id, argument or module is a ConfigError that names the setting."""
     with pytest.raises(ConfigError, match=message):
         environments.make(ActorConfig(**settings), 0, 1, 1)
+
+
+def test_every_environment_is_closed_whatever_the_others_do() -> None:
+    """One that raises in closing, which costs a run nothing any more, does not keep the others open."""
+    vector = make(num_envs=3)
+    closed: list[int] = []
+
+    def close(env: int) -> None:
+        closed.append(env)
+        if env == 1:
+            raise RuntimeError("no window to close")
+
+    for number, env in enumerate(vector._envs):
+        env.close = lambda number=number: close(number)
+    vector.close()
+    assert closed == [0, 1, 2]

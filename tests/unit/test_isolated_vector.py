@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import numpy as np
 import pytest
 
 from seedrl_actor import environments
+from seedrl_actor.environment_process import EnvironmentProcess, Job
 from seedrl_actor.environments import Step, VectorEnvironment
 from seedrl_actor.isolated_vector import IsolatedVector
 from seedrl_core.codec import FIRST, RESTARTED, TERMINATED, TRUNCATED
@@ -257,3 +260,38 @@ def test_no_process_outlives_a_killed_actor(tmp_path: Path) -> None:
             time.sleep(0.02)
         actor.send_signal(signal.SIGKILL)
     until_gone(pid)
+
+
+def test_a_stack_is_told_where_many_files_are_open() -> None:
+    """As those of hundreds of processes are; numbers from 1024 on are too large for select(2)."""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 1200:
+        pytest.skip("no more than 1024 files may be open")
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    process = EnvironmentProcess(Job("environment 0", config(), 0, 1, 1))
+    try:
+        process.tick()
+        assert "environment_worker.py" in process._ask_for_stack()
+    finally:
+        process.kill()
+        for file in files:
+            os.close(file)
+
+
+def test_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line that says why; nothing stays open, and the processes that were started end."""
+    started: list[int] = []
+    start = subprocess.Popen
+
+    def once(*args: Any, **kwargs: Any) -> Any:
+        if started:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        process = start(*args, **kwargs)
+        started.append(process.pid)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", once)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(EnvironmentFailed, match=r"environment 1 \(Counter-v0\): .*Resource temporarily unavailable"):
+        environments.make(config(), 0, 2, 1)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert not is_running(started[0])

@@ -87,6 +87,28 @@ def test_pictures_show_the_curves(tmp_path: Path, against: Against) -> None:
     assert "<svg" in (tmp_path / "curve.svg").read_text()
 
 
+def test_a_clock_that_is_set_back_turns_no_time_back(tmp_path: Path) -> None:
+    """Wall time never falls: bands are drawn between points whose axes rise."""
+    curve = read_curve(run(tmp_path / "a", [1.0, 2.0, 3.0, 4.0], times=[0.0, 5.0, -20.0, -15.0]))
+    assert curve.wall_s.tolist() == [0.0, 5.0, 5.0, 10.0]
+
+
+@pytest.mark.parametrize(
+    "line", ['{"time": 1.0, "env_st', '{"env_steps": 1}', "[]", '{"time": "x", "env_steps": 1}', "\0"]
+)
+def test_a_damaged_file_is_named(tmp_path: Path, line: str) -> None:
+    """A window that is none, with its line; and settings that are none."""
+    path = run(tmp_path / "a", [1.0, 2.0])
+    whole = (path / "metrics.jsonl").read_text()
+    (path / "metrics.jsonl").write_text(whole + line + "\n")
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl, line 3: expected a window of metrics"):
+        read_curve(path)
+    (path / "metrics.jsonl").write_text(whole)
+    (path / "config.toml").write_bytes(b"a = '\xff'")
+    with pytest.raises(ConfigError, match=r"config\.toml: expected settings in TOML"):
+        read_curve(path)
+
+
 def test_what_cannot_be_drawn_is_told(tmp_path: Path) -> None:
     """A directory that is no run's, a run without an episode, and another kind of file are errors of one line."""
     with pytest.raises(ConfigError, match="not a run's directory"):

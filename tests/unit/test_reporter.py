@@ -150,6 +150,20 @@ def test_a_full_disk_spoils_nothing_that_is_written_later(run: Run) -> None:
     assert [event.step for event in accumulator.Tensors("loss/total")] == [1, 4]
 
 
+def test_a_summary_that_does_not_fit_is_left_out_whole(run: Run) -> None:
+    """Half of one would be no JSON to those who read it; one that was there stays."""
+    empty = run.config.run_dir / "empty"
+    empty.touch()
+    reporter = Reporter(run)
+    with room_in(empty, 20):
+        reporter.write_summary()
+    assert list(run.config.run_dir.iterdir()) == [empty]
+    reporter.write_summary()
+    with room_in(empty, 20):
+        reporter.write_summary()
+    assert summary(run)["episodes"] == 0
+
+
 def test_tensorboard_shows_the_newest_batch_once_in_a_while(run: Run) -> None:
     """Not with every record: pictures are large."""
     image = TensorSpec("observation", np.dtype(np.uint8), (36, 36, 1), (0.0,), (255.0,))

@@ -75,3 +75,18 @@ def test_without_normalization_it_is_a_linear_layer() -> None:
     assert float(head.deviation) == 1.0
     assert len(head.variables) == 2
     np.testing.assert_array_equal(head(X), head.output(X))
+
+
+def test_the_deviation_is_found_far_from_zero() -> None:
+    """Of targets around 10,000 that deviate by 1, from the first batch on and after thousands; values stay as well."""
+    head = make()
+    take_in = tf.function(head.observe)
+    targets = np.random.default_rng(2)
+    for batch in range(2000):
+        take_in(tf.constant(targets.normal(1e4, 1.0, (20, 8)), tf.float32), tf.ones((20, 8), tf.bool))
+        if batch == 0:
+            head.bias.assign([0.3])  # values near the targets
+            before = head(X).numpy()
+        if batch in (0, 10, 1999):
+            assert float(head.deviation) == pytest.approx(1.0, abs=0.15)
+    np.testing.assert_allclose(head(X), before, rtol=0.0, atol=0.01)

@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 
+from seedrl_core.errors import PeerLost
 from seedrl_core.worker import Worker
 
 
@@ -42,6 +43,24 @@ async def test_a_call_is_made_although_nobody_waits_for_it() -> None:
     may_go_on.set()
     await worker.call(lambda: None)
     assert made == [1]
+    worker.stop()
+
+
+async def test_a_bug_in_a_call_that_nobody_waits_for_is_told() -> None:
+    """By the event loop's exception handler, which logs it; an error that is expected is not."""
+    told: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+    worker, may_go_on = Worker("test"), threading.Event()
+
+    def fail(error: BaseException) -> None:
+        raise error
+
+    worker.call(may_go_on.wait)
+    for error in (bug := ZeroDivisionError("a bug"), PeerLost("gone")):
+        worker.call(lambda error=error: fail(error)).cancel()  # type: ignore[misc]
+    may_go_on.set()
+    await worker.call(lambda: None)
+    assert told == [bug]
     worker.stop()
 
 

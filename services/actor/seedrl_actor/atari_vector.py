@@ -63,7 +63,7 @@ class AtariVector:
         self._seeds = np.array([environment_seed(config, first_env + env) for env in range(num_envs)])
         self._vector = AtariVectorEnv(
             num_envs=num_envs,
-            num_threads=atari.threads or max(1, len(os.sched_getaffinity(0)) // num_sessions),
+            num_threads=atari.threads or max(1, _num_cores() // num_sessions),
             max_num_frames_per_episode=atari.max_episode_frames,
             img_height=atari.frame_size,
             img_width=atari.frame_size,
@@ -155,3 +155,8 @@ class AtariVector:
             return Step(observation, reward, flags, episodes)
         picture = image_among((observation[0][0],))
         return Step(observation, reward, flags, episodes, picture=picture, action_names=self._action_names)
+
+
+def _num_cores() -> int:
+    """Those that this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

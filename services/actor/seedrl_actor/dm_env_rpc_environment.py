@@ -72,7 +72,7 @@ class DmEnvRpcEnvironment(gymnasium.Env[Any, Any]):
         Raises:
           ConfigError: nobody answers, the server refuses, or a tensor cannot be used.
         """
-        self._broken = False
+        self._joined = False
         self._channel = grpc.insecure_channel(str(address), _CHANNEL_OPTIONS)
         self._connection = Connection(self._channel)
         try:
@@ -80,6 +80,7 @@ class DmEnvRpcEnvironment(gymnasium.Env[Any, Any]):
             self._env, self._world = dm_env_adaptor.create_and_join_world(
                 self._connection, create, join or {}, requested_observations=observations
             )
+            self._joined = True
             self.observation_space = _space(self._env.observation_spec(), "observation")
             self.action_space = _space(_bounded(self._env.action_spec(), dict(action_bounds or {})), "action")
         except grpc.FutureTimeoutError as error:
@@ -101,8 +102,8 @@ class DmEnvRpcEnvironment(gymnasium.Env[Any, Any]):
         return step.observation, step.reward, terminated, ended and not terminated, {}
 
     def close(self) -> None:
-        """Leaves and destroys the world, unless the connection is broken, and closes the connection."""
-        if not self._broken:
+        """Leaves and destroys the world, if there is one and the connection works, and closes the connection."""
+        if self._joined:
             with suppress(DmEnvRpcError, grpc.RpcError):  # a world that is gone need not be left
                 self._env.close()
                 self._connection.send(dm_env_rpc_pb2.DestroyWorldRequest(world_name=self._world))
@@ -112,11 +113,11 @@ class DmEnvRpcEnvironment(gymnasium.Env[Any, Any]):
         try:
             return call(*arguments)
         except BaseException:
-            self._broken = True
+            self._joined = False
             raise
 
     def _unusable(self, reason: str) -> ConfigError:
-        self._channel.close()
+        self.close()
         return ConfigError(reason)
 
 

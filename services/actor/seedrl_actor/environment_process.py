@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing import connection
 from typing import Literal
 
 from seedrl_actor.environment_worker import ERROR, REPLACED, SPEC, STACK_SIGNAL, TICK
@@ -55,19 +55,28 @@ class EnvironmentProcess:
     """One process, from its start to its end. After an error only `kill` and `close` may follow."""
 
     def __init__(self, job: Job) -> None:
-        """Starts it, and does not wait: to build and to reset its environments it has env_start_timeout_s."""
+        """Starts it, and does not wait: to build and to reset its environments it has env_start_timeout_s.
+
+        Raises:
+          EnvironmentFailed: the system starts no more processes.
+        """
         self._job = job
         self._spec: EnvironmentSpec | None = None
         self.connection, theirs = multiprocessing.Pipe()
         self._stack, their_stack = os.pipe()
         files = (theirs.fileno(), their_stack)
-        self._popen = subprocess.Popen(
-            [sys.executable, "-m", "seedrl_actor.environment_worker", *map(str, files)],
-            stdin=subprocess.DEVNULL,
-            pass_fds=files,
-        )
-        theirs.close()
-        os.close(their_stack)
+        try:
+            self._popen = subprocess.Popen(
+                [sys.executable, "-m", "seedrl_actor.environment_worker", *map(str, files)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=files,
+            )
+        except OSError as error:
+            self._close_files()
+            raise EnvironmentFailed(f"{job.name}: its process cannot be started: {error.strerror}") from error
+        finally:
+            theirs.close()
+            os.close(their_stack)
         self._begin_to_wait("env_start_timeout_s")
         # Within the process its environments are not apart.
         config = job.config.model_copy(update={"envs_per_process": 0, "env_recycle_episodes": 0})
@@ -120,6 +129,9 @@ class EnvironmentProcess:
         except subprocess.TimeoutExpired:
             self._popen.kill()
             self._popen.wait()
+        self._close_files()
+
+    def _close_files(self) -> None:
         if self._stack >= 0:
             os.close(self._stack)
             self._stack = -1
@@ -162,7 +174,7 @@ class EnvironmentProcess:
         """Where it is, or nothing where it cannot tell any more: stopped, or not yet set up to."""
         os.kill(self.pid, STACK_SIGNAL)
         parts, patience_s = [], _STACK_S
-        while select.select([self._stack], [], [], patience_s)[0] and (part := os.read(self._stack, _PART_BYTES)):
+        while connection.wait([self._stack], patience_s) and (part := os.read(self._stack, _PART_BYTES)):
             parts.append(part)
             patience_s = _STACK_PART_S
         return b"".join(parts).decode(errors="replace")

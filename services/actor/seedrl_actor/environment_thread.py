@@ -59,11 +59,13 @@ class EnvironmentThread:
         return await self._call(lambda: _timed(lambda: self._built.step(action)))
 
     async def close(self) -> None:
-        """Closes the environments and ends the thread; gives up on one that hangs, after 2 s."""
+        """Closes the environments and ends the thread; gives up on one that hangs, after 2 s.
+
+        Those that are still being built are closed when they are.
+        """
         try:
             async with asyncio.timeout(_CLOSE_S):
-                if self._environment is not None:
-                    await self._call(self._environment.close)
+                await self._call(self._close_built)
         except TimeoutError:
             _log.warning("environment_abandoned", environment=self._busy_with)
         finally:
@@ -73,6 +75,10 @@ class EnvironmentThread:
     def _built(self) -> VectorEnvironment:
         assert self._environment is not None, "build comes first"
         return self._environment
+
+    def _close_built(self) -> None:
+        if self._environment is not None:
+            self._environment.close()
 
     @property
     def _busy_with(self) -> str:

@@ -50,9 +50,15 @@ class GymVector:
         self._config = config
         self._make_one = make or _make_registered
         self._first_env = first_env
-        self._envs: list[Any] = [self._make() for _ in range(num_envs)]
-        self._observations = ObservationSpace(self._envs[0].observation_space)
-        self._actions = ActionSpace(self._envs[0].action_space)
+        self._envs: list[Any] = []
+        try:
+            for _ in range(num_envs):
+                self._envs.append(self._make())
+            self._observations = ObservationSpace(self._envs[0].observation_space)
+            self._actions = ActionSpace(self._envs[0].action_space)
+        except BaseException:
+            self.close()
+            raise
         self._spec = EnvironmentSpec(
             config.env_id,
             self._observations.specs,
@@ -104,8 +110,7 @@ class GymVector:
     def close(self) -> None:
         """Closes every environment."""
         for env in self._envs:
-            if env is not None:
-                env.close()
+            _close_quietly(env)
 
     def _guarded(self, env: int, act: Callable[[int, Any], int], argument: Any) -> int:
         """Flags of an act on one environment; an environment that raises in it is replaced."""
@@ -155,7 +160,9 @@ class GymVector:
         return made if self._config.recording is None else self._shown(made)
 
     def _shown(self, step: Step) -> Step:
-        """With what a recording has of the first environment."""
+        """With what a recording has of the first environment, while there is one."""
+        if self._envs[0] is None:
+            return step
         picture = picture_of(self._envs[0], tuple(leaf[0] for leaf in step.observation))
         return replace(step, picture=picture, action_names=action_names_of(self._envs[0]))
 
@@ -207,7 +214,7 @@ def _make_registered(config: ActorConfig) -> Any:
 
 
 def _close_quietly(env: Any) -> None:
-    """Closes an environment that is known to be broken, so its errors tell nothing new."""
+    """Closes an environment that is broken or of no more use, so its errors are nobody's concern."""
     try:
         if env is not None:
             env.close()

@@ -31,11 +31,11 @@ class IsolatedVector:
         """Builds environments `first_env` to `first_env + num_envs - 1` of the actor, in all processes at a time."""
         size = envs_per_process(config)
         begins = range(0, num_envs, size)
-        self._groups = [
-            EnvironmentGroup(config, first_env, range(begin, min(begin + size, num_envs)), num_sessions * len(begins))
-            for begin in begins
-        ]
+        self._groups: list[EnvironmentGroup] = []
         try:
+            for begin in begins:
+                envs = range(begin, min(begin + size, num_envs))
+                self._groups.append(EnvironmentGroup(config, first_env, envs, num_sessions * len(begins)))
             specs = [group.spec for group in self._groups]
             for spec in specs[1:]:
                 check_same_spec(specs[0], spec)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
+import grpclib.exceptions
+import h2.exceptions
+from google.protobuf.message import DecodeError
 from grpclib.client import Channel
 from grpclib.config import Configuration
 from grpclib.encoding.base import CodecBase
@@ -17,6 +20,20 @@ from seedrl_core.errors import AccessDenied, PeerLost
 
 # Actions are small, but a frame of them must never wait for a window update.
 _WINDOW_BYTES = 16 << 20
+
+# What grpclib and h2 raise when a connection ends at one moment or another, or the peer speaks no proper gRPC: a closed
+# connection loses its transport (AttributeError), a message cut short or missing fails an assertion, one may be
+# compressed (NotImplementedError), or be no message at all.
+CONNECTION_ERRORS = (
+    OSError,
+    grpclib.exceptions.StreamTerminatedError,
+    grpclib.exceptions.ProtocolError,
+    h2.exceptions.ProtocolError,
+    AssertionError,
+    AttributeError,
+    NotImplementedError,
+    DecodeError,
+)
 
 
 def open_channel(address: Address, access: AccessConfig, role: Role, codec: CodecBase | None = None) -> Channel:

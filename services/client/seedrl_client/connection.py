@@ -12,13 +12,12 @@ from typing import Any, TypeVar
 
 import grpclib.exceptions
 import grpclib.stream
-import h2.exceptions
 from grpclib.client import Channel, Stream
 from grpclib.const import Status
 from grpclib.encoding.base import CodecBase
 from grpclib.utils import Wrapper
 
-from seedrl_client.channel import drop, open_channel, refusal
+from seedrl_client.channel import CONNECTION_ERRORS, drop, open_channel, refusal
 from seedrl_core.access import AccessConfig, Role
 from seedrl_core.address import Address
 from seedrl_core.errors import BadRequest, PeerLost, SeedrlError, error_from_status
@@ -26,17 +25,6 @@ from seedrl_proto.v1.inference_grpc import InferenceStub
 from seedrl_proto.v1.inference_pb2 import ServerMessage
 
 T = TypeVar("T")
-
-# What grpclib and h2 raise when a connection ends at one moment or another: a closed connection loses its transport
-# (AttributeError), a message cut short fails an assertion.
-_CONNECTION_ERRORS = (
-    OSError,
-    grpclib.exceptions.StreamTerminatedError,
-    grpclib.exceptions.ProtocolError,
-    h2.exceptions.ProtocolError,
-    AssertionError,
-    AttributeError,
-)
 
 
 class _Interruption(Wrapper):
@@ -146,7 +134,7 @@ class Connection:
             raise PeerLost(f"{self._address} was silent for {timeout_s:g} s while {doing}") from error
         except grpclib.exceptions.GRPCError as error:
             raise self._translate(error) from error
-        except _CONNECTION_ERRORS as error:
+        except CONNECTION_ERRORS as error:
             _settle_cancellation(task, cancels_before)
             gone = PeerLost(f"{self._address} is gone: {error or type(error).__name__}")
             raise refusal(error, self._address, self._access, self._channel) or gone from error
@@ -171,7 +159,7 @@ class Connection:
             await self._stream.__aexit__(type(ended), ended, None)
         except grpclib.exceptions.GRPCError as error:
             return self._translate(error)
-        except _CONNECTION_ERRORS:
+        except CONNECTION_ERRORS:
             return fallback
         return fallback
 

@@ -56,9 +56,13 @@ class Address:
             return False  # a name, of which nobody knows where it leads
 
     def ensure_free(self) -> None:
-        """Raises AddressInUse when a server accepts connections here; removes a dead Unix socket.
+        """Makes sure that nobody listens here, and removes a dead Unix socket.
 
         gRPC would share a TCP port and take over a Unix socket without a word.
+
+        Raises:
+          AddressInUse: a server accepts connections here.
+          ConfigError: there is something else than a socket at the path, which is left alone.
         """
         family = socket.AF_UNIX if self.path else socket.AF_INET6 if ":" in self.host else socket.AF_INET
         is_any = self.host in ("0.0.0.0", "::")  # noqa: S104, it is compared and not bound
@@ -69,8 +73,17 @@ class Address:
                 probe.connect(target)
             except (BlockingIOError, TimeoutError):
                 pass  # so many wait already that a server must be there, which hangs
-            except OSError:
+            except ConnectionRefusedError:
                 if self.path:
-                    Path(self.path).unlink(missing_ok=True)
+                    _remove_socket(Path(self.path))
                 return
+            except OSError:
+                return  # nothing is there, or nobody can be asked: then listening fails, too
         raise AddressInUse(f"a server already listens on {self}")
+
+
+def _remove_socket(path: Path) -> None:
+    """Connections to what is no socket are refused, too."""
+    if not path.is_socket():
+        raise ConfigError(f"unix:{path}: expected a socket or nothing there, got a file or a directory")
+    path.unlink(missing_ok=True)

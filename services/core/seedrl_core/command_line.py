@@ -26,12 +26,20 @@ def settings_from_flags(
 
 
 def run_app(app: typer.Typer) -> None:
-    """Runs a command line; an ExpectedError becomes one line on stderr and its own exit code."""
+    """Runs a command line; an ExpectedError becomes one line on stderr and its own exit code.
+
+    So does, with exit code 1, what the system says of a file: that there is no such directory, say, or no room.
+    """
     try:
         app()
     except ExpectedError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        sys.exit(1)
 
 
 def run_command(command: Callable[..., None]) -> None:

@@ -27,6 +27,7 @@ from pydantic_settings import (
 from seedrl_core.access import AccessConfig
 from seedrl_core.address import Address
 from seedrl_core.errors import ConfigError
+from seedrl_core.files import write_whole
 
 ENV_PREFIX = "SEEDRL_"
 ENV_DELIMITER = "__"
@@ -402,7 +403,7 @@ def load_settings(
         loaded = Loaded(**_nest(overrides or {}))
     except ValidationError as error:
         raise ConfigError("\n".join(_explain(detail) for detail in error.errors())) from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"config file {file}: {error}") from error
     return Settings.model_construct(
         actor=loaded.actor, broker=loaded.broker, learner=loaded.learner, access=loaded.access
@@ -424,9 +425,9 @@ def parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
 
 
 def write_settings(settings: Settings, file: Path) -> None:
-    """Writes the resolved settings as TOML; values that are None are left out (TOML has no null)."""
+    """Writes the resolved settings as TOML; values that are None are left out (TOML has no null). Raises OSError."""
     values = settings.model_dump(mode="json", exclude_none=True)
-    file.write_text(tomli_w.dumps(values))
+    write_whole(file, tomli_w.dumps(values))
 
 
 def _nest(overrides: Mapping[str, Any]) -> dict[str, Any]:

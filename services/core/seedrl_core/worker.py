@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from seedrl_core.errors import ExpectedError
+
 T = TypeVar("T")
 
 
@@ -25,7 +27,10 @@ class Worker:
         self.thread.start()
 
     def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """Its result, or what it raises. A call is made in any case, also when nobody waits for it any more."""
+        """Its result, or what it raises. A call is made in any case, also when nobody waits for it any more.
+
+        A bug in such a call goes to the event loop's exception handler.
+        """
         future: asyncio.Future[T] = self._loop.create_future()
         self._calls.put((function, future))
         return future
@@ -50,9 +55,11 @@ class Worker:
 
 
 def _settle(future: asyncio.Future[Any], outcome: Any, error: BaseException | None) -> None:
-    if future.done():
-        return  # cancelled meanwhile
-    if error is None:
+    if future.cancelled():
+        if error is not None and not isinstance(error, ExpectedError):
+            told = {"message": "a call that nobody waits for any more has failed", "exception": error}
+            future.get_loop().call_exception_handler(told)
+    elif error is None:
         future.set_result(outcome)
     else:
         future.set_exception(error)

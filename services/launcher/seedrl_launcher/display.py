@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import IO, Any, Protocol, Self, TextIO, cast
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -54,8 +57,24 @@ class Display(Protocol):
 
 def make_display(title: str) -> Display:
     """The display that fits standard error."""
-    console = Console(stderr=True)
+    console = Console(file=cast(IO[str], _Lasting(sys.stderr)))
     return LiveDisplay(title, console) if console.is_terminal else PlainDisplay(title, console)
+
+
+class _Lasting:
+    """A stream that drops what it cannot write: a terminal that was closed, or a pipe nobody reads, ends no run."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Past Python's buffer, in which it would stay for the end of the process to fail with."""
+        with suppress(OSError):
+            os.write(self._stream.fileno(), text.encode(self._stream.encoding, "backslashreplace"))
+        return len(text)
 
 
 def figures(snapshot: Snapshot) -> list[tuple[str, str]]:

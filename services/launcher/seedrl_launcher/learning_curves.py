@@ -82,26 +82,40 @@ def read_curve(path: Path) -> Curve:
     A part that a resume from an earlier checkpoint has thrown away is left out, and so is the time between two parts.
 
     Raises:
-      ConfigError: it is no run's, or no episode has ended in it.
+      ConfigError: it is no run's, no episode has ended in it, or a file is damaged.
     """
     run = RunDirectory(path)
     if not run.config_file.is_file() or not run.metrics_file.is_file():
         raise ConfigError(f"{path} is not a run's directory: expected config.toml and metrics.jsonl in it")
     points: list[tuple[float, float, float]] = []
     wall_s, last_time = 0.0, None
-    for record in map(json.loads, run.metrics_file.read_text().splitlines()):
-        gap_s = 0.0 if last_time is None else record["time"] - last_time
-        wall_s += gap_s if gap_s <= _MAX_GAP_S else 0.0
-        last_time = record["time"]
-        while points and points[-1][0] > record["env_steps"]:
+    for time, steps, mean_return in _records(run.metrics_file):
+        gap_s = 0.0 if last_time is None else time - last_time
+        wall_s += gap_s if 0.0 <= gap_s <= _MAX_GAP_S else 0.0  # a clock that is set back is no time, either
+        last_time = time
+        while points and points[-1][0] > steps:
             points.pop()
-        if _RETURN in record:
-            points.append((record["env_steps"], wall_s, record[_RETURN]))
+        if mean_return is not None:
+            points.append((steps, wall_s, mean_return))
     if not points:
         raise ConfigError(f"{path}: no episode has ended in this run yet")
     env_steps, walls, returns = np.array(points, np.float64).T
-    settings = dict(_flat(tomllib.loads(run.config_file.read_text())))
+    try:
+        settings = dict(_flat(tomllib.loads(run.config_file.read_text())))
+    except ValueError as error:
+        raise ConfigError(f"{run.config_file}: expected settings in TOML: {error}") from error
     return Curve(path.resolve().name, settings, env_steps, walls, returns)
+
+
+def _records(file: Path) -> Iterator[tuple[float, float, float | None]]:
+    """Time, env steps and mean return, None before the first episode, of each window."""
+    for number, line in enumerate(file.read_bytes().splitlines(), 1):
+        try:
+            record = json.loads(line)
+            mean_return = record.get(_RETURN)
+            yield float(record["time"]), float(record["env_steps"]), None if mean_return is None else float(mean_return)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{file}, line {number}: expected a window of metrics, got {line[:80]!r}") from error
 
 
 def grouped(curves: Sequence[Curve]) -> list[Group]:

@@ -10,9 +10,9 @@ from typing import Any
 from google.protobuf import json_format
 from grpclib.client import Channel
 from grpclib.const import Status
-from grpclib.exceptions import GRPCError, StreamTerminatedError
+from grpclib.exceptions import GRPCError
 
-from seedrl_client.channel import open_channel, refusal
+from seedrl_client.channel import CONNECTION_ERRORS, open_channel, refusal
 from seedrl_core.access import NO_CREDENTIALS, AccessConfig, Role
 from seedrl_core.address import Address
 from seedrl_core.errors import PeerLost, error_from_status
@@ -79,8 +79,8 @@ class StatusClient:
             raise error_from_status(error.status.value, what) from error
         except TimeoutError as error:
             raise PeerLost(f"nobody answers at {self._address}: {error or 'no answer in time'}") from error
-        except (OSError, StreamTerminatedError) as error:
-            silent = PeerLost(f"nobody answers at {self._address}: {error}")
+        except CONNECTION_ERRORS as error:
+            silent = PeerLost(f"nobody answers at {self._address}: {error or type(error).__name__}")
             raise refusal(error, self._address, self._access, self._channel) or silent from error
 
 

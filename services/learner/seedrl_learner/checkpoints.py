@@ -30,8 +30,10 @@ from seedrl_learner import manifest
 from seedrl_learner.progress import Progress
 from seedrl_proto.v1 import spec_pb2
 
-FORMAT_VERSION = 2
-_WITHOUT_MANIFEST = 1  # the version before
+FORMAT_VERSION = 3
+# The versions before. Until 2, `vtrace.normalize_values` kept mean squares of values in place of variances.
+_WITH_SQUARES = 2
+_WITHOUT_MANIFEST = 1
 _TEMPORARY = ".tmp-"
 _STATE = "state.json"
 _VARIABLES = "variables"
@@ -179,10 +181,12 @@ def read_state(path: Path) -> CheckpointState:
         raise CheckpointDamaged(f"checkpoint {path} cannot be read: {error}") from error
     try:
         _check_version(path, state["format_version"], has_manifest)
+        config = LearnerConfig.model_validate(state["config"])
+        _check_statistics(path, state["format_version"], config)
         return CheckpointState(
             path=path,
             spec=spec_from_proto(json_format.ParseDict(state["spec"], spec_pb2.EnvironmentSpec())),
-            config=LearnerConfig.model_validate(state["config"]),
+            config=config,
             env_steps=int(state["env_steps"]),
             policy_version=int(state["policy_version"]),
             episodes=int(state["episodes"]),
@@ -197,10 +201,18 @@ def _check_version(path: Path, version: Any, has_manifest: bool) -> None:
         _log.warning(
             "checkpoint_without_sums", path=str(path), reason="an earlier version wrote it: damage may go unseen"
         )
-    elif version != FORMAT_VERSION:
+    elif version not in (_WITH_SQUARES, FORMAT_VERSION):
         raise CheckpointError(f"checkpoint {path}: expected format_version {FORMAT_VERSION}, got {version}")
     elif not has_manifest:
         raise CheckpointDamaged(f"checkpoint {path} has no {manifest.NAME}")
+
+
+def _check_statistics(path: Path, version: int, config: LearnerConfig) -> None:
+    if version <= _WITH_SQUARES and config.agent == "vtrace" and config.vtrace.normalize_values:
+        raise CheckpointError(
+            f"checkpoint {path}: expected format_version {FORMAT_VERSION} with learner.vtrace.normalize_values, got "
+            f"{version}: an earlier version wrote it, with other statistics of values"
+        )
 
 
 def restore_variables(path: Path, trackables: Mapping[str, Any], *, partial: bool = False) -> None:

@@ -22,6 +22,8 @@ from seedrl_learner.slots import SlotPool, Slots
 from seedrl_learner.unroll_queue import UnrollQueue
 from seedrl_learner.unrolls import UnrollLayout, UnrollStore
 
+_SEEDS = 1 << 31  # that an int32 can be
+
 
 def bucket(rows: int) -> int:
     """The padded batch size for `rows`: 1, 2, 4, 8, then steps of a quarter of the power of two below."""
@@ -115,7 +117,7 @@ class Inference:
         padded[:rows] = slots
         inputs = self._store.newest(padded)
         self._batches += 1
-        seed = np.array([self._seed, self._batches], np.int32)
+        seed = np.array([self._seed % _SEEDS, self._batches % _SEEDS], np.int32)
         with self._metrics.busy("inference/busy_share", "inference/step_ms"):
             outputs = self._step(inputs, self._greedy[padded], seed)
             action, behaviour, core_state = ([part.numpy()[:rows] for part in group] for group in outputs)

@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from seedrl_core import logs
+from seedrl_core.files import write_whole
 from seedrl_learner.batch_pictures import MOST_ROWS, batch_pictures
 from seedrl_learner.bottleneck import STARTING, name_bottleneck
 from seedrl_learner.run import Run
@@ -93,7 +94,7 @@ class Reporter:
             "seconds": time.monotonic() - run.started,
         }
         try:
-            (self._directory / "summary.json").write_text(json.dumps(summary) + "\n")
+            write_whole(self._directory / "summary.json", json.dumps(summary) + "\n")
         except OSError as error:
             _log.error("summary_not_written", error=str(error))
 

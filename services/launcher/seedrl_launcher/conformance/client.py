@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from seedrl_core.errors import ConfigError
 from seedrl_launcher.processes import Process
 
 _STOP_GRACE_S = 5.0
@@ -33,7 +35,9 @@ class CommandClient:
     """A client that is a command of this machine."""
 
     def __init__(self, command: Sequence[str], log_file: Path) -> None:
-        """`log_file` gets what it prints."""
+        """`log_file` gets what it prints; ConfigError where there is no such command."""
+        if shutil.which(command[0]) is None:
+            raise ConfigError(f"COMMAND: expected a program that can be run, got {command[0]}")
         self._process = Process("the client", command, log_file)
 
     def start(self) -> asyncio.Task[Ending]:

@@ -6,10 +6,10 @@ import tensorflow as tf
 
 
 def masked_mean(x: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
-    """Mean of x [T, B] float32 where valid [T, B] bool; 0 where nothing is. Invalid elements get no gradient."""
+    """Mean of x [T, B], a float, where valid [T, B] bool; 0 where nothing is. Invalid elements get no gradient."""
     assert x.shape.rank == valid.shape.rank == 2, f"expected [T, B], got {x.shape} and {valid.shape}"
-    count = tf.reduce_sum(tf.cast(valid, tf.float32))
-    return tf.reduce_sum(tf.where(valid, x, 0.0)) / tf.maximum(count, 1.0)
+    count = tf.reduce_sum(tf.cast(valid, x.dtype))
+    return tf.reduce_sum(tf.where(valid, x, tf.zeros_like(x))) / tf.maximum(count, 1.0)
 
 
 def policy_gradient_loss(log_prob: tf.Tensor, advantage: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
