@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from seedrl_core.aio import run_service
-from seedrl_core.errors import BadRequest, PeerLost
+from seedrl_core.errors import BadRequest, PeerLost, exit_in_words
 from seedrl_launcher.processes import Process
 
 
@@ -73,6 +73,19 @@ async def test_failure_names_the_signal(tmp_path):
     process.start()
     os.kill(process.pid, signal.SIGKILL)
     assert str(process.failure(await process.wait())).startswith("child was ended by SIGKILL")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (3, "ended with exit code 3"),
+        (-signal.SIGKILL, "was ended by SIGKILL"),
+        (-int(signal.SIGRTMIN + 1), f"was ended by signal {signal.SIGRTMIN + 1}"),
+    ],
+)
+def test_every_end_has_words(code, words):
+    """Of signals without a name, too."""
+    assert exit_in_words(code) == words
 
 
 async def test_stop_asks_first(tmp_path):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ from seedrl_actor.environments import meaning_of_exit
 from seedrl_core import codec, logs
 from seedrl_core.codec import TickArrays
 from seedrl_core.config import ActorConfig
-from seedrl_core.errors import BadRequest, ConfigError, EnvironmentFailed
+from seedrl_core.errors import BadRequest, ConfigError, EnvironmentFailed, exit_in_words
 from seedrl_core.spec import Array, EnvironmentSpec
 from seedrl_proto.v1 import spec_pb2
 
@@ -183,5 +182,4 @@ class EnvironmentProcess:
         """Says how it ended."""
         self.kill(_END_S)
         code = self._popen.returncode
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return f"its process {how}{meaning_of_exit(self._job.config, code)}"
+        return f"its process {exit_in_words(code)}{meaning_of_exit(self._job.config, code)}"

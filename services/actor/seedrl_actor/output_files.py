@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import BinaryIO, TextIO
+from typing import IO, Any, BinaryIO, TextIO, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from seedrl_core import recording
 from seedrl_core.codec import FIRST, LAST, Episode, Explanation
 from seedrl_core.config import ActorConfig
 from seedrl_core.spec import Array
+
+F = TypeVar("F", bound=IO[Any])
 
 
 @dataclass(frozen=True)
@@ -30,18 +32,19 @@ class OutputFiles:
         """The files that `config` names, empty; they are closed at the end."""
         with ExitStack() as stack:
             yield cls(
-                stack.enter_context(config.results.open("w")) if config.results else None,
-                stack.enter_context(config.recording.open("wb")) if config.recording else None,
+                stack.enter_context(_closed(config.results.open("w"))) if config.results else None,
+                stack.enter_context(_closed(config.recording.open("wb"))) if config.recording else None,
             )
 
     def add_episodes(self, first_env: int, episodes: Iterable[Episode]) -> None:
         """One JSON line each in the results; `first_env` is the number of the session's first environment."""
         if self.results is None:
             return
-        for episode in episodes:
-            line = {"env": first_env + episode.env, "return": episode.episode_return, "length": episode.length}
-            self.results.write(json.dumps(line) + "\n")
-            self.results.flush()
+        with _named(self.results):
+            for episode in episodes:
+                line = {"env": first_env + episode.env, "return": episode.episode_return, "length": episode.length}
+                self.results.write(json.dumps(line) + "\n")
+                self.results.flush()
 
     def add_step(self, step: Step, action: tuple[Array, ...], explanation: Explanation | None) -> None:
         """The first environment's step in the recording, of a session that has a picture and an explanation of it."""
@@ -57,4 +60,23 @@ class OutputFiles:
             preference=tuple(explanation.preference[0].tolist()),
             action_names=step.action_names,
         )
-        recording.append(self.recording, recorded)
+        with _named(self.recording):
+            recording.append(self.recording, recorded)
+
+
+@contextmanager
+def _closed(file: F) -> Iterator[F]:
+    try:
+        yield file
+    finally:
+        with _named(file):
+            file.close()
+
+
+@contextmanager
+def _named(file: IO[Any]) -> Iterator[None]:
+    """An error of the disk says which file it is of."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, file.name) from error

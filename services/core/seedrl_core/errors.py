@@ -19,6 +19,8 @@ SeedrlError
 
 from __future__ import annotations
 
+import signal
+
 _MAX_BYTES = 1000
 
 
@@ -138,3 +140,12 @@ def words_of(error: BaseException) -> str:
 def error_from_status(status: int, message: str) -> SeedrlError:
     """The error that a gRPC status code stands for; any other code is a lost peer, which clients come back to."""
     return _BY_STATUS.get(status, PeerLost)(message)
+
+
+def exit_in_words(code: int) -> str:
+    """How a process ended, as `subprocess` has it: `code` is minus the signal's number for one that a signal ended."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    number = -code
+    known = number in list(signal.Signals)
+    return f"was ended by {signal.Signals(number).name if known else f'signal {number}'}"

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from seedrl_core.aio import PARENT_PID
-from seedrl_core.errors import ServiceFailed
+from seedrl_core.errors import ServiceFailed, exit_in_words
 
 _POLL_S = 0.1
 _TAIL_LINES = 20
@@ -91,7 +91,7 @@ class Process:
 
     def failure(self, code: int) -> ServiceFailed:
         """The error for an unwanted end with exit code `code`: the process's own error line, or else its last lines."""
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        how = exit_in_words(code)
         lines = self._last_lines()
         told = [line.removeprefix(_ERROR_PREFIX) for line in lines if line.startswith(_ERROR_PREFIX)]
         if told:
