@@ -19,6 +19,7 @@ COMMANDS = {
     "data_path": (*SHORT, "--transport", "tcp", "--shape", "1x4"),
     "inference_under_training": (*SHORT, "--agent", "vtrace", "--envs", "2"),
     "latency": (*SHORT, "--transport", "unix"),
+    "operations": ("--calls", "1", "--batch-unrolls", "8"),
     "replay": (*SHORT, "--unrolls", "64"),
 }
 

@@ -19,6 +19,7 @@ from seedrl_learner.agents.base import Agent
 from seedrl_learner.batch import StepInput, Tensor
 from seedrl_learner.progress import Progress
 from seedrl_learner.slots import SlotPool, Slots
+from seedrl_learner.traced import Traced
 from seedrl_learner.unroll_queue import UnrollQueue
 from seedrl_learner.unrolls import UnrollLayout, UnrollStore
 
@@ -66,9 +67,7 @@ class Inference:
         self._core_state = tuple(
             tf.Variable(tf.zeros([num_slots, size]), trainable=False) for size in agent.core_state_sizes
         )
-        self._step = tf.function(
-            _make_step(agent, self._core_state), input_signature=_step_signature(store.layout), autograph=False
-        )
+        self._step = Traced(_make_step(agent, self._core_state), _step_signature(store.layout))
         self._explain = tf.function(agent.explain, autograph=False)
 
     def open(self, num_envs: int, *, greedy: bool, explain: bool = False) -> Slots:

@@ -11,6 +11,7 @@ from seedrl_learner.agents.base import Agent
 from seedrl_learner.batch import UnrollBatch
 from seedrl_learner.optimization import Optimization
 from seedrl_learner.progress import Progress
+from seedrl_learner.traced import Traced
 from seedrl_learner.training_data import TrainingBatch, TrainingData
 
 _POLL_S = 0.2
@@ -44,7 +45,7 @@ class Trainer:
         self._stop = threading.Event()
         self._enabled = threading.Event()
         self._enabled.set()
-        self._update = tf.function(self._update_variables, autograph=False)
+        self._update = Traced(self._update_variables)
         # Held during an update: whoever else holds it sees variables, optimizer and counters of one policy version.
         self.between_updates = threading.Lock()
 
