@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,54 +31,36 @@ class InProcess:
         self.machinery = Machinery(self.settings.learner, self._environments.spec, self.progress, Metrics())
 
     def train(self) -> None:
-        """Until all steps are made. A failure of either side is raised here."""
-        trainer, queue = self.machinery.trainer, self.machinery.queue
-        room = threading.Event()
-        queue.notify_room(room.set)
-        failures: list[BaseException] = []
+        """Until all steps are made, on each batch once it is whole: what is learned does not depend on the speed."""
+        trainer, data = self.machinery.trainer, self.machinery.data
 
-        def run() -> None:
-            try:
-                trainer.run()
-            except BaseException as error:
-                failures.append(error)
-            finally:
-                queue.close()
+        def train_on_whole_batches() -> None:
+            while (batch := data.next(0.0)) is not None:
+                trainer.train_on(batch)
 
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            self._play(self._environments, False, lambda: trainer.is_complete or queue.is_closed, room)
-        finally:
-            trainer.stop()
-            thread.join()
-        if failures:
-            raise failures[0]
+        self._play(self._environments, False, lambda: trainer.is_complete, train_on_whole_batches)
 
     def evaluate(self, episodes: int) -> float:
         """Mean return of whole episodes, played greedily."""
         returns: list[float] = []
         played = environments.make(self.settings.actor, 1000, self._num_envs, 1)
-        self._play(played, True, lambda: len(returns) >= episodes, None, returns)
+        self._play(played, True, lambda: len(returns) >= episodes, lambda: None, returns)
         return float(np.mean(returns))
 
     def _play(
         self,
         played: VectorEnvironment,
         greedy: bool,
-        done: Any,
-        room: threading.Event | None,
+        done: Callable[[], bool],
+        after_tick: Callable[[], None],
         returns: list[float] | None = None,
     ) -> None:
         slots = self.machinery.inference.open(played.num_envs, greedy=greedy)
         step, sequence = played.reset(), 0
         while not done():
-            if room is not None and not self.machinery.takes_ticks:
-                room.wait(1.0)
-                room.clear()
-                continue
             tick = TickArrays(sequence, step.observation, step.reward, step.flags)
             ((action, _),) = self.machinery.inference.run([(slots, tick)])
+            after_tick()
             step, sequence = played.step(action), sequence + 1
             if returns is not None:
                 returns += [episode.episode_return for episode in step.episodes]

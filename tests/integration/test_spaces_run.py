@@ -41,6 +41,7 @@ def test_nested_spaces_over_the_wire(tmp_path: Path, importable: Any) -> None:
         "learner.vtrace.discount=0.5",
         "learner.optimizer.learning_rate=3e-3",
         "learner.batch_unrolls=2",
+        "learner.queue_unrolls=2",  # so that the policy lag is small on any machine
     )
     assert result["mean_return"] > 0.9 * 8
 
@@ -54,6 +55,7 @@ def test_the_example_of_a_torso_of_ones_own(tmp_path: Path, importable: Any) -> 
         "actor.env_import=catch",
         "learner.network.torso=board_torso:build",
         "learner.batch_unrolls=2",
+        "learner.queue_unrolls=2",  # so that the policy lag is small on any machine
         "learner.optimizer.learning_rate=3e-3",
     )
     assert result["mean_return"] > 0.9
