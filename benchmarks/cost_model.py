@@ -1,8 +1,8 @@
 """What a billion frames cost: the cores and accelerators that a rate needs, and the bill, from costs of one step.
 
-All costs are parameters; `--measured` takes those of the services from what step_time.py has measured. A second column
-has inference on the actors' cores, one environment at a time, as in systems without central inference. Then the data
-path: how much one of each part carries, and which of them breaks first.
+All costs are parameters (docs/results/cost_model.md); `--measured` takes those of the services from what step_time.py
+has measured. A second column has inference on the actors' cores, one environment at a time, as in systems without
+central inference. Then the data path: how much one of each part carries, and which of them breaks first.
 
 python benchmarks/step_time.py --part steps --set learner.shared_memory=off --json > measured.json
 python benchmarks/cost_model.py --measured measured.json --rate 1000000

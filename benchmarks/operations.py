@@ -14,18 +14,16 @@ import json
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import measuring
-import numpy as np
 from parts import LearnerAlone, Sizes
 from rich.console import Console
 from rich.table import Table
 
-from seedrl_core.spec import EnvironmentSpec, TensorSpec
 from seedrl_learner.compute import configure_tensorflow
 
 _WARM_UP = 3
@@ -47,17 +45,17 @@ def operation_times(function: Callable[[], None], calls: int) -> dict[str, float
                 function()
         (file,) = Path(directory).rglob("*.xplane.pb")
         times = _sums(file)
-    per_call = {name: us / calls for name, us in times.most_common()}
-    return per_call | {"outside": 1e6 * whole / calls - sum(per_call.values())}
+    times["outside"] = 1e6 * whole - sum(times.values())
+    return {name: us / calls for name, us in sorted(times.items(), key=lambda item: -item[1])}
 
 
-def _sums(file: Path) -> Counter[str]:
+def _sums(file: Path) -> dict[str, float]:
     """Microseconds by `name:kind`, as operations of graphs are called; other events enclose these."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     space = xplane_pb2.XSpace()
     space.ParseFromString(file.read_bytes())
-    sums = Counter[str]()
+    sums = defaultdict[str, float](float)
     for plane in space.planes:
         for event in (event for line in plane.lines for event in line.events):
             name = plane.event_metadata[event.metadata_id].name
@@ -80,7 +78,7 @@ def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     sizes = Sizes(batch_unrolls=options.batch_unrolls)
-    learner = LearnerAlone(_spec(sizes.frame_size), sizes)
+    learner = LearnerAlone(measuring.image_spec(sizes.frame_size, sizes.frame_size), sizes)
     results: dict[str, Any] = {"command": sys.argv, "machine": measuring.machine()}
     for name, function, steps in (
         ("inference", learner.infer, sizes.environments),
@@ -95,18 +93,12 @@ def main() -> None:
         _show(name, results[name], options.rows)
 
 
-def _spec(frame_size: int) -> EnvironmentSpec:
-    """An Atari game's, of six actions."""
-    frame = TensorSpec("observation", np.dtype(np.uint8), (frame_size, frame_size), (0.0,), (255.0,))
-    return EnvironmentSpec("operations", (frame,), (TensorSpec("action", np.dtype(np.int64), (), (0.0,), (5.0,)),))
-
-
 def _show(name: str, times: dict[str, float], rows: int) -> None:
     whole = sum(times.values())
     table = Table("operation", title=f"{name}: {whole:,.1f} core-microseconds of an env step")
     table.add_column("us", justify="right")
     table.add_column("share", justify="right")
-    for operation, us in sorted(times.items(), key=lambda item: -item[1])[:rows]:
+    for operation, us in list(times.items())[:rows]:
         table.add_row(operation, f"{us:,.2f}", f"{us / whole:.1%}")
     Console(width=None if sys.stdout.isatty() else 130).print(table)
 
