@@ -146,6 +146,5 @@ def exit_in_words(code: int) -> str:
     """How a process ended, as `subprocess` has it: `code` is minus the signal's number for one that a signal ended."""
     if code >= 0:
         return f"ended with exit code {code}"
-    number = -code
-    known = number in list(signal.Signals)
-    return f"was ended by {signal.Signals(number).name if known else f'signal {number}'}"
+    names = {int(each): each.name for each in signal.Signals}  # most real-time signals have none
+    return f"was ended by {names.get(-code, f'signal {-code}')}"
