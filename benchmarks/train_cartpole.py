@@ -1,8 +1,9 @@
 """Training end to end on CartPole, whose environments cost next to nothing, beside their own stepping rate.
 
-What is left when observations are tiny is the system itself. The stepping rate is that of as many processes as train
-the agent, each with the same vector of environments, on the same cores. Then the start: from the command to the first
-batch that was trained on.
+What is left when observations are tiny is the system itself: with few environments what a tick, a batch and an update
+cost whatever their size, with many what a row costs. The stepping rate is that of as many processes as train the agent,
+each with the same vector of environments, on the same cores. Then the start: from the command to the first batch that
+was trained on.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
 
 from measuring import Figure, parse_arguments, show, train, train_command
@@ -45,23 +47,34 @@ print(ticks * num_envs / (time.perf_counter() - began))
 def main() -> None:
     """Measures, prints."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--env-steps", type=int, default=200_000, help="of one training run (default: %(default)s)")
-    parser.add_argument("--envs-per-actor", type=int, default=32, help="environments an actor (default: %(default)s)")
+    parser.add_argument(
+        "--envs-per-actor", type=int, nargs="+", default=[32, 1024], help="environments an actor (default: 32 1024)"
+    )
+    parser.add_argument("--steps-per-env", type=int, default=1500, help="of a training run (default: %(default)s)")
     arguments = parse_arguments(__doc__, parser)
-    ours: list[float] = []
-    stepping: list[float] = []
+    ours = defaultdict[int, list[float]](list)
+    stepping = defaultdict[int, list[float]](list)
     starts: list[float] = []
     imports: list[float] = []
     for _ in range(arguments.repetitions):
-        stepping.append(stepping_rate(arguments.envs_per_actor, arguments.seconds))
-        ours.append(train(ENV_ID, arguments.env_steps, arguments.envs_per_actor))
+        for num_envs in arguments.envs_per_actor:
+            stepping[num_envs].append(stepping_rate(num_envs, arguments.seconds))
+            env_steps = arguments.steps_per_env * ACTORS * num_envs
+            ours[num_envs].append(train(ENV_ID, env_steps, num_envs, settings(num_envs)))
         imports.append(tensorflow_import_s())
-        starts.append(asyncio.run(first_update_s(arguments.envs_per_actor)))
+        starts.append(asyncio.run(first_update_s()))
     figures = [
-        Figure("training end to end", "env steps/s", ours, "stepping alone", stepping, goal=0.35),
-        Figure("command to first trained batch", "s", starts, "of which importing TensorFlow", imports),
+        Figure(f"{ACTORS} x {num_envs} environments", "env steps/s", rates, "stepping alone", stepping[num_envs], 0.35)
+        for num_envs, rates in ours.items()
     ]
+    figures.append(Figure("command to first trained batch", "s", starts, "of which importing TensorFlow", imports))
     show(figures, arguments.json)
+
+
+def settings(envs_per_actor: int) -> list[str]:
+    """Batches that grow with the environments: of all in inference, of an eighth of them in training, as 8 of 64."""
+    num_envs = ACTORS * envs_per_actor
+    return [f"broker.max_batch_rows={num_envs}", f"learner.batch_unrolls={max(8, num_envs // 8)}"]
 
 
 def stepping_rate(num_envs: int, seconds: float) -> float:
@@ -79,11 +92,11 @@ def tensorflow_import_s() -> float:
     return time.perf_counter() - began
 
 
-async def first_update_s(num_envs: int) -> float:
+async def first_update_s() -> float:
     """Seconds from starting the command until its learner has trained on a batch."""
     with tempfile.TemporaryDirectory() as directory:
         began = time.perf_counter()
-        command = train_command(ENV_ID, 0, num_envs, Path(directory))
+        command = train_command(ENV_ID, 0, 32, Path(directory))
         process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             async with connect(f"unix:{directory}/run/learner.sock") as client:
