@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
-BENCHMARKS := data_path latency scale train_atari step_time operations replay inference_under_training
+BENCHMARKS := data_path latency scale train_atari train_cartpole step_time operations replay inference_under_training
 DEMO_RUN := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 .DEFAULT_GOAL := help
