@@ -14,7 +14,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, MultipleLocator
 from PIL import Image
 
 COLUMNS = 24  # of Grafana's grid
@@ -23,6 +23,7 @@ _GAP = 4  # between two panels, half of it, pixels
 _DPI = 100
 _LEGEND: dict[str, Any] = {"borderaxespad": 0, "labelspacing": 0.35}
 _TITLE, _SMALL = 9.5, 8.0  # points
+_TICKS_S = (10, 20, 30, 60, 120, 300, 600, 1200, 3600)
 _REMARK = "Drawn by deploy/grafana/try-dashboard from the panels' queries, not by Grafana."
 # Unit in the dashboard -> what values are divided by, and how they are written.
 UNITS: dict[str, tuple[float, Callable[[float], str]]] = {
@@ -94,7 +95,7 @@ def _stat(frame: Axes, panel: dict[str, Any], answers: Answers) -> None:
         text = one.name if options["textMode"] == "name" else written(float(f"{one.values[-1] / divisor:.3g}"))
         frame.text(0.5, 1 - number / (len(series) + 1), text, fontsize=22, ha="center", va="center")
     if options["graphMode"] == "area":
-        axes = frame.inset_axes((0, 0, 1, 0.5))
+        axes = frame.inset_axes((0, 0, 1, 0.36))
         axes.axis("off")
         axes.set_xlim(0, answers.seconds)
         for one in series:
@@ -114,6 +115,7 @@ def _timeseries(frame: Axes, panel: dict[str, Any], answers: Answers) -> None:
     axes.set_xlim(0, answers.seconds)
     zero = not any(value for one in series for value in one.values)
     axes.set_ylim(defaults.get("min"), defaults.get("max", 1.0 if zero else None))
+    axes.xaxis.set_major_locator(MultipleLocator(next((s for s in _TICKS_S if 7 * s >= answers.seconds), _TICKS_S[-1])))
     axes.xaxis.set_major_formatter(lambda time, _: "{:.0f}:{:02.0f}".format(*divmod(round(time), 60)))
     axes.yaxis.set_major_formatter(lambda value, _: written(value))
     axes.tick_params(labelsize=_SMALL)
