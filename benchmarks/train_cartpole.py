@@ -24,6 +24,7 @@ from seedrl_launcher.status import connect
 
 ENV_ID = "CartPole-v1"
 ACTORS = 2
+DEFAULT_ENVS, MANY_ENVS = 32, 1024  # an actor
 _POLL_S = 0.05
 _START_LIMIT_S = 120.0
 _STEP = """
@@ -47,9 +48,8 @@ print(ticks * num_envs / (time.perf_counter() - began))
 def main() -> None:
     """Measures, prints."""
     parser = argparse.ArgumentParser()
-    parser.add_argument(
-        "--envs-per-actor", type=int, nargs="+", default=[32, 1024], help="environments an actor (default: 32 1024)"
-    )
+    widths = [DEFAULT_ENVS, MANY_ENVS]
+    parser.add_argument("--envs-per-actor", type=int, nargs="+", default=widths, help="(default: %(default)s)")
     parser.add_argument("--steps-per-env", type=int, default=1500, help="of a training run (default: %(default)s)")
     arguments = parse_arguments(__doc__, parser)
     ours = defaultdict[int, list[float]](list)
@@ -96,7 +96,7 @@ async def first_update_s() -> float:
     """Seconds from starting the command until its learner has trained on a batch."""
     with tempfile.TemporaryDirectory() as directory:
         began = time.perf_counter()
-        command = train_command(ENV_ID, 0, 32, Path(directory))
+        command = train_command(ENV_ID, 0, DEFAULT_ENVS, Path(directory))
         process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             async with connect(f"unix:{directory}/run/learner.sock") as client:
