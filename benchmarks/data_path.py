@@ -2,7 +2,8 @@
 
 Environments and policy cost nothing. Ours is compared with a raw echo in the same run: one hop to a grpc.aio server
 that answers at once, with the same messages, once from our client and once from one on grpcio that makes its messages
-beforehand. The broker does not wait for fuller batches (max_delay_ms=0), which only pay where a policy costs something.
+beforehand. Two bare hops show how close to it a system with a broker could come. The broker does not wait for fuller
+batches (max_delay_ms=0), which only pay where a policy costs something.
 
 python benchmarks/data_path.py [--json] [--transport tcp] [--shape 4x64]
 """
@@ -33,6 +34,7 @@ from seedrl_proto.v1 import inference_pb2 as inference
 
 GREY = measuring.image_spec(84, 84)
 COLOUR = measuring.image_spec(72, 96, 3)
+SMALL = measuring.vector_spec(1)  # a message about as small as one whose observation is in shared memory
 SHAPES = ("4x64", "16x8")  # sessions x environments of each
 GRPC_GOAL = 0.55
 SHARED_GOAL = 2.5
@@ -44,9 +46,10 @@ class Bench:
     """Servers of one transport, and the rates measured of them, by name of the measurement."""
 
     def __init__(self, started: Services, options: argparse.Namespace) -> None:
-        """Starts two echoes, one with our allocator setting, and the system."""
+        """Starts two echoes, one with our allocator setting, a bare hop before that one, and the system."""
         self.echo = started.start_echo()
         self.keeping_echo = started.start_echo("--keep-freed-memory")
+        self.two_hops = started.start_two_hops(self.keeping_echo)
         self.system = started.start_system(f"broker.max_delay_ms={options.max_delay_ms}")
         self.options = options
         self.rates: dict[str, list[float]] = defaultdict(list)
@@ -59,6 +62,8 @@ class Bench:
         opened = {
             "echo": await measuring.open_all(self.echo.address, spec, sessions, envs),
             "keeping echo": await measuring.open_all(self.keeping_echo.address, spec, sessions, envs),
+            "two hops": await measuring.open_all(self.two_hops.address, spec, sessions, envs),
+            "two small hops": await measuring.open_all(self.two_hops.address, SMALL, sessions, envs),
             "gRPC": await measuring.open_all(broker.address, spec, sessions, envs, shared_memory="off"),
             "shared memory": await measuring.open_all(broker.address, spec, sessions, envs),
         }
@@ -81,11 +86,13 @@ class Bench:
 def grey_figures(bench: Bench, name: str) -> tuple[list[Figure], dict[str, str]]:
     """The goals, and beside them the echo that has our allocator setting too."""
     unit, rates = "env steps/s", bench.rates
-    shared = rates["shared memory"]
+    shared, small = rates["shared memory"], rates["two small hops"]
     figures = [
         Figure(f"{name}, gRPC", unit, rates["gRPC"], "raw echo, same client", rates["echo"], GRPC_GOAL),
         Figure(f"{name}, gRPC", unit, rates["gRPC"], "the same, freed memory kept", rates["keeping echo"]),
+        Figure("limit: two bare hops", unit, rates["two hops"], "raw echo, same client", rates["echo"]),
         Figure(f"{name}, shared memory", unit, shared, "raw echo, grpcio", rates["grpcio echo"], SHARED_GOAL),
+        Figure("limit: two bare hops, small messages", unit, small, "raw echo, grpcio", rates["grpcio echo"]),
         Figure(f"{name}, shared memory", unit, shared, "gRPC", rates["gRPC"]),
     ]
     costs = {f"processor us a step, {name}, {kind}": bench.cost_of(kind) for kind in ("gRPC", "shared memory")}
@@ -134,7 +141,7 @@ async def _grpcio_session(method: Any, environments: NullEnvironments, deadline:
 
 def copy_gb_per_s() -> float:
     """Bytes that one core copies a second from memory to memory, in GB."""
-    source, target = np.ones(_COPY_BYTES, np.uint8), np.zeros(_COPY_BYTES, np.uint8)
+    source, target = np.ones(_COPY_BYTES, np.uint8), np.ones(_COPY_BYTES, np.uint8)  # so that all pages are there
     began = time.perf_counter()
     np.copyto(target, source)
     return _COPY_BYTES / (time.perf_counter() - began) / 1e9

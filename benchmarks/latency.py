@@ -1,7 +1,7 @@
 """How long an actor waits for its actions: one environment on an idle system, and 64 environments that keep it busy.
 
 Environments and policy cost nothing. The idle system is compared with a raw echo in the same run: one hop to a grpc.aio
-server that answers at once, with the same client and the same messages.
+server that answers at once, with the same client and the same messages. Two bare hops are the least a broker costs.
 
 python benchmarks/latency.py [--json] [--transport tcp]
 """
@@ -42,20 +42,21 @@ async def waits_ms(opened: Sequence[NullEnvironments], seconds: float) -> list[f
     return [wait for waits in await asyncio.gather(*map(collect, opened)) for wait in waits]
 
 
-async def idle(transport: str, echo: str, broker: str, options: argparse.Namespace) -> list[Figure]:
+async def idle(transport: str, echo: str, two_hops: str, broker: str, options: argparse.Namespace) -> list[Figure]:
     """One environment, one tick after the other."""
-    raw = await measuring.open_all(echo, IDLE_SPEC, 1, 1)
-    ours = await measuring.open_all(broker, IDLE_SPEC, 1, 1)
-    p50, p99, raw_p50 = [], [], []
-    for opened in (raw, ours):
+    raw, limit, ours = [await measuring.open_all(address, IDLE_SPEC, 1, 1) for address in (echo, two_hops, broker)]
+    p50, p99, raw_p50, limit_p50 = [], [], [], []
+    for opened in (raw, limit, ours):
         await waits_ms(opened, options.seconds)  # warms up
     for _ in range(options.repetitions):
         raw_p50.append(_percentile(await waits_ms(raw, options.seconds), 50))
+        limit_p50.append(_percentile(await waits_ms(limit, options.seconds), 50))
         waits = await waits_ms(ours, options.seconds)
         p50.append(_percentile(waits, 50))
         p99.append(_percentile(waits, 99))
-    await measuring.close_all([*raw, *ours])
+    await measuring.close_all([*raw, *limit, *ours])
     return [
+        Figure("limit: two bare hops, p50", "ms", limit_p50, "raw echo, p50", raw_p50),
         Figure(f"{transport}, 1 environment, p50", "ms", p50, "raw echo, p50", raw_p50, P50_GOAL, at_most=True),
         Figure(f"{transport}, 1 environment, p99", "ms", p99, "its p50", p50, P99_GOAL, at_most=True),
     ]
@@ -86,7 +87,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as directory:
             with measuring.services(Path(directory), transport) as started:
                 echo, (broker, _) = started.start_echo(), started.start_system()
-                figures += uvloop.run(idle(transport, echo.address, broker.address, options))
+                two_hops = started.start_two_hops(echo)
+                figures += uvloop.run(idle(transport, echo.address, two_hops.address, broker.address, options))
             with measuring.services(Path(directory), transport) as started:
                 broker, _ = started.start_system()
                 figures.append(uvloop.run(busy(transport, broker.address, options)))

@@ -93,6 +93,11 @@ class Services:
         """The raw single hop: a grpc.aio server that answers each tick at once."""
         return self.start(f"echo{''.join(flags)}-{self._transport}", HERE / "echo_server.py", *flags)
 
+    def start_two_hops(self, echo: Service) -> Service:
+        """A bare server before `echo` that hands every message on: what two hops cost without anything of ours."""
+        flags = ("--keep-freed-memory", "--forward-to", echo.address)
+        return self.start(f"two-hops-{self._transport}", HERE / "echo_server.py", *flags)
+
     def start_system(self, *settings: str) -> tuple[Service, Service]:
         """A broker and a learner without policy or training; `settings` are `section.key=value`."""
         flags = [word for setting in settings for word in ("--set", setting)]

@@ -68,7 +68,8 @@ class UnrollQueue:
             self._rows.extend(rows)
             when_taken_in()
             self._training_is_next = self._alternate
-            self._changed.notify_all()
+            if rows or self._alternate:  # most ticks finish no unroll, and training need not wake for them
+                self._changed.notify_all()
         return True
 
     def take(self, count: int, timeout_s: float) -> list[int] | None:
