@@ -24,7 +24,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The directory of a run that trains, with metrics on, and whose services have each closed a window."""
     directory = tmp_path_factory.mktemp("observed") / "run"
     flags = [flag for name in SERVICES for flag in ("--set", f"{name}.metrics_listen=127.0.0.1:0")]
-    with started(directory, "--actors", "1", *flags, "--set", "learner.log_every_s=1"):
+    with started(directory, "--actors", "1", *flags, "--set", "learner.log_every_s=1", "--set", "actor.sessions=2"):
         until(lambda: "seedrl_learner_loss_baseline" in page(log(directory, "learner")), "an update of the learner")
         until(lambda: "seedrl_broker_batch_rows" in page(log(directory, "broker")), "a window of the broker")
         yield directory

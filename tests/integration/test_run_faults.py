@@ -15,6 +15,8 @@ from local_runs import PATIENCE_S, call, kill, last_json, service_pids, started,
 
 pytestmark = pytest.mark.integration
 
+TWO_SESSIONS = ("--set", "actor.sessions=2")
+
 
 def one_line_error(done: subprocess.CompletedProcess[str]) -> str:
     """What a refused command says."""
@@ -27,7 +29,7 @@ def one_line_error(done: subprocess.CompletedProcess[str]) -> str:
 def test_a_killed_actor_comes_back_and_ctrl_c_ends_all(tmp_path):
     """After kill -9 of an actor the run goes on and gets it back; Ctrl-C saves, sums up and leaves nothing."""
     run_dir = tmp_path / "run"
-    with started(run_dir, "--envs-per-actor", "8") as launcher:
+    with started(run_dir, "--envs-per-actor", "8", *TWO_SESSIONS) as launcher:
         before = until(
             lambda: (now := status(run_dir)).get("num_envs") == 16 and now["env_steps"] and now, "16 environments"
         )
@@ -52,7 +54,7 @@ def test_a_killed_actor_comes_back_and_ctrl_c_ends_all(tmp_path):
 def test_a_killed_actor_leaves_no_shared_memory(tmp_path):
     """Actors share memory with the learner; after kill -9 of one nobody holds its regions any more."""
     run_dir = tmp_path / "run"
-    with started(run_dir, "--envs-per-actor", "8"):
+    with started(run_dir, "--envs-per-actor", "8", *TWO_SESSIONS):
         until(lambda: status(run_dir).get("num_envs") == 16, "16 environments")
         learner = service_pids(run_dir, "seedrl_learner")[0]
         victim, survivor = service_pids(run_dir, "seedrl_actor")

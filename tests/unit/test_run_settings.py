@@ -44,21 +44,21 @@ def test_flags_go_to_the_settings_they_stand_for():
 
 
 def test_batches_are_whole_where_the_network_shares_the_cores(tmp_path, monkeypatch):
-    """Without an accelerator one batch at a time, waited for, unless file, environment or flag says otherwise."""
+    """Without an accelerator one batch at a time for one session an actor, unless the user says otherwise."""
     file = tmp_path / "config.toml"
     file.write_text("[broker]\nmax_delay_ms = 5.0\n")
 
-    def batching(**changes: Any) -> tuple[int, float]:
+    def batching(**changes: Any) -> tuple[int, float, int]:
         settings = resolve(**changes)
-        return settings.learner.inference_credits, settings.broker.max_delay_ms
+        return settings.learner.inference_credits, settings.broker.max_delay_ms, settings.actor.sessions
 
     monkeypatch.setattr(run_settings, "has_accelerator", lambda: True)
-    assert batching() == (2, 5.0)
+    assert batching() == (2, 5.0, 2)
     monkeypatch.setattr(run_settings, "has_accelerator", lambda: False)
-    assert batching() == (1, 20.0)
-    assert batching(assignments=["learner.inference_credits=2"], file=file) == (2, 5.0)
+    assert batching() == (1, 20.0, 1)
+    assert batching(assignments=["learner.inference_credits=2", "actor.sessions=3"], file=file) == (2, 5.0, 3)
     monkeypatch.setenv("SEEDRL_LEARNER__INFERENCE_CREDITS", "3")
-    assert batching() == (3, 20.0)
+    assert batching() == (3, 20.0, 1)
 
 
 def test_an_accelerator_is_known_by_its_device(tmp_path):
@@ -88,8 +88,9 @@ def test_a_missing_flag_leaves_what_the_file_says(tmp_path):
     assert (settings.learner.resume, settings.learner.mode) == (False, "train")
 
 
-def test_a_deterministic_run_has_one_actor_with_one_session(tmp_path):
+def test_a_deterministic_run_has_one_actor_with_one_session(tmp_path, monkeypatch):
     """The flag decides both; whoever asks for more is told, also where only the setting is given."""
+    monkeypatch.setattr(run_settings, "has_accelerator", lambda: True)
     settings = resolve(num_actors=None, deterministic=True)
     assert (settings.learner.deterministic, settings.actor.sessions) == (True, 1)
     assert default_num_actors(settings) == 1

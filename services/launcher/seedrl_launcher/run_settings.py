@@ -12,8 +12,9 @@ from seedrl_core.config import LearnerConfig, Settings, load_settings, parse_ass
 from seedrl_core.errors import ConfigError
 
 # Where the network runs on the cores of everything else, a row of inference costs half as much in one batch of all
-# environments as in batches of half of them, which are all that can be had while another batch is in flight.
-_SHARED_CORES: dict[str, Any] = {"learner.inference_credits": 1, "broker.max_delay_ms": 20.0}
+# environments as in batches of half of them, which are all that can be had while another batch is in flight. A second
+# session of an actor has nothing to do meanwhile then, and costs its messages.
+_SHARED_CORES: dict[str, Any] = {"learner.inference_credits": 1, "broker.max_delay_ms": 20.0, "actor.sessions": 1}
 _EVAL_SEED_OFFSET = 1_000_000_007  # so that an evaluation does not replay the training's environments
 
 
