@@ -90,9 +90,9 @@ def grey_figures(bench: Bench, name: str) -> tuple[list[Figure], dict[str, str]]
     figures = [
         Figure(f"{name}, gRPC", unit, rates["gRPC"], "raw echo, same client", rates["echo"], GRPC_GOAL),
         Figure(f"{name}, gRPC", unit, rates["gRPC"], "the same, freed memory kept", rates["keeping echo"]),
-        Figure("limit: two bare hops", unit, rates["two hops"], "raw echo, same client", rates["echo"]),
+        Figure(f"{name}, two bare hops", unit, rates["two hops"], "raw echo, same client", rates["echo"]),
         Figure(f"{name}, shared memory", unit, shared, "raw echo, grpcio", rates["grpcio echo"], SHARED_GOAL),
-        Figure("limit: two bare hops, small messages", unit, small, "raw echo, grpcio", rates["grpcio echo"]),
+        Figure(f"{name}, two bare hops, small", unit, small, "raw echo, grpcio", rates["grpcio echo"]),
         Figure(f"{name}, shared memory", unit, shared, "gRPC", rates["gRPC"]),
     ]
     costs = {f"processor us a step, {name}, {kind}": bench.cost_of(kind) for kind in ("gRPC", "shared memory")}

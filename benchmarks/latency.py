@@ -56,7 +56,7 @@ async def idle(transport: str, echo: str, two_hops: str, broker: str, options: a
         p99.append(_percentile(waits, 99))
     await measuring.close_all([*raw, *limit, *ours])
     return [
-        Figure("limit: two bare hops, p50", "ms", limit_p50, "raw echo, p50", raw_p50),
+        Figure(f"{transport}, two bare hops, p50", "ms", limit_p50, "raw echo, p50", raw_p50),
         Figure(f"{transport}, 1 environment, p50", "ms", p50, "raw echo, p50", raw_p50, P50_GOAL, at_most=True),
         Figure(f"{transport}, 1 environment, p99", "ms", p99, "its p50", p50, P99_GOAL, at_most=True),
     ]

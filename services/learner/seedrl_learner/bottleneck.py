@@ -12,7 +12,7 @@ MESSAGES = "messages"
 
 _BLOCKED_SHARE = 0.15
 _BUSY_SHARE = 0.75
-# What a tick passes between its environments' steps, milliseconds of it.
+# What is known of a tick's time.
 _PARTS_MS = ("environment/step_ms", "inference/queue_wait_ms", "inference/step_ms")
 
 
@@ -32,7 +32,6 @@ def name_bottleneck(metrics: Mapping[str, float]) -> str:
         return TRAINING
     if metrics.get("inference/busy_share", 0.0) > _BUSY_SHARE:
         return INFERENCE
-    environment_ms, *others_ms = (metrics.get(name, 0.0) for name in _PARTS_MS)
     tick_ms = 1000.0 * metrics.get("learner/num_envs", 0.0) / env_steps_per_s
-    messages_ms = tick_ms * (1.0 - blocked_share) - environment_ms - sum(others_ms)
-    return MESSAGES if messages_ms > environment_ms else ENVIRONMENTS
+    messages_ms = tick_ms * (1.0 - blocked_share) - sum(metrics.get(part, 0.0) for part in _PARTS_MS)
+    return MESSAGES if messages_ms > metrics.get("environment/step_ms", 0.0) else ENVIRONMENTS
