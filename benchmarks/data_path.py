@@ -56,17 +56,20 @@ class Bench:
         self.costs: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
 
     async def measure(self, spec: EnvironmentSpec, shape: str) -> None:
-        """All of them in turn, again and again."""
+        """What is shown of `spec`, in turn, again and again."""
         sessions, envs = map(int, shape.split("x"))
         broker = self.system[0]
         opened = {
             "echo": await measuring.open_all(self.echo.address, spec, sessions, envs),
-            "keeping echo": await measuring.open_all(self.keeping_echo.address, spec, sessions, envs),
-            "two hops": await measuring.open_all(self.two_hops.address, spec, sessions, envs),
-            "two small hops": await measuring.open_all(self.two_hops.address, SMALL, sessions, envs),
-            "gRPC": await measuring.open_all(broker.address, spec, sessions, envs, shared_memory="off"),
             "shared memory": await measuring.open_all(broker.address, spec, sessions, envs),
         }
+        if spec is GREY:
+            opened |= {
+                "keeping echo": await measuring.open_all(self.keeping_echo.address, spec, sessions, envs),
+                "two hops": await measuring.open_all(self.two_hops.address, spec, sessions, envs),
+                "two small hops": await measuring.open_all(self.two_hops.address, SMALL, sessions, envs),
+                "gRPC": await measuring.open_all(broker.address, spec, sessions, envs, shared_memory="off"),
+            }
         for _ in range(self.options.repetitions):
             for name, environments in opened.items():
                 rate, costs_us = await measuring.rate_and_costs(environments, self.system, self.options.seconds)

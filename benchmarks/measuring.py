@@ -99,8 +99,11 @@ class Services:
         return self.start(f"two-hops-{self._transport}", HERE / "echo_server.py", *flags)
 
     def start_system(self, *settings: str) -> tuple[Service, Service]:
-        """A broker and a learner without policy or training; `settings` are `section.key=value`."""
-        flags = [word for setting in settings for word in ("--set", setting)]
+        """A broker and a learner without policy or training; `settings` are `section.key=value`.
+
+        One batch is on its way at a time, as `seedrl train` has it without an accelerator.
+        """
+        flags = [word for setting in ("learner.inference_credits=1", *settings) for word in ("--set", setting)]
         run_dir = self._directory / f"run-{self._transport}"
         learner = self.start(f"learner-{self._transport}", HERE / "null_learner.py", "--run-dir", run_dir, *flags)
         broker = self.start(f"broker-{self._transport}", "-m", "seedrl_broker", "--learner", learner.address, *flags)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from seedrl_core.config import load_settings
 from seedrl_core.errors import BadRequest, Overloaded, PeerLost
 from seedrl_core.shared_memory import OwnRegion
 from seedrl_core.spec import EnvironmentSpec, TensorSpec
+from seedrl_learner import service as service_module
 from seedrl_learner.batch_request import BatchRequest
 from seedrl_learner.run import Run
 from seedrl_learner.service import LearnerService, Link
@@ -328,6 +331,47 @@ async def test_a_serving_learner_refuses_training_sessions(tmp_path: Path) -> No
     first = [actions_of(await client.tick(codec.FIRST, observation=1.0)) for _ in range(3)]
     assert first[0] == first[1] == first[2], "greedy actions of one observation in a fresh episode never vary"
     serving.close()
+
+
+@pytest.mark.parametrize(
+    ("num_credits", "expected"), [(1, ["inference", "MainThread", "inference"]), (2, ["inference"] * 3)]
+)
+async def test_the_event_loop_makes_quick_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_credits: int, expected: list[str]
+) -> None:
+    """Where a broker has one credit; the first batch is never known to be quick."""
+    service = LearnerService(make_run(tmp_path / "run", inference_credits=num_credits, queue_unrolls=8))
+    client = Client(service, Link("test"), 1)
+    await client.open()
+    assert service.run.machinery is not None
+    run, threads = service.run.machinery.inference.run, []
+
+    def record_thread(ticks: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return run(ticks)
+
+    monkeypatch.setattr(service.run.machinery.inference, "run", record_thread)
+    for quick_s in (math.inf, math.inf, 0.0):
+        monkeypatch.setattr(service_module, "_QUICK_BATCH_S", quick_s)
+        assert actions_of(await client.tick(0 if threads else codec.FIRST))
+    assert threads == expected
+    service.close()
+
+
+async def test_a_quick_batch_comes_after_what_the_thread_is_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop makes none while the inference thread has the sessions."""
+    monkeypatch.setattr(service_module, "_QUICK_BATCH_S", math.inf)
+    service = LearnerService(make_run(tmp_path / "run", inference_credits=1))
+    client, may_go_on = Client(service, Link("test"), 1), threading.Event()
+    await client.open()
+    await client.tick(codec.FIRST)
+    service._worker.call(may_go_on.wait)
+    tick = asyncio.create_task(client.tick())
+    await asyncio.sleep(0.1)
+    assert not tick.done()
+    may_go_on.set()
+    assert actions_of(await tick)
+    service.close()
 
 
 async def test_observations_in_shared_memory_make_the_same_unrolls(tmp_path: Path) -> None:

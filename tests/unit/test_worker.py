@@ -20,6 +20,21 @@ async def test_calls_are_made_in_turn_in_one_other_thread() -> None:
     worker.stop()
 
 
+async def test_it_is_idle_when_all_calls_are_answered() -> None:
+    """Not before, and also when an answer was an error or nobody waited for it."""
+    worker, may_go_on = Worker("test"), threading.Event()
+    assert worker.is_idle
+    forgotten = worker.call(may_go_on.wait)
+    failing = worker.call(lambda: 1 / 0)
+    forgotten.cancel()
+    assert not worker.is_idle
+    may_go_on.set()
+    with pytest.raises(ZeroDivisionError):
+        await failing
+    assert worker.is_idle
+    worker.stop()
+
+
 async def test_an_error_is_raised_where_its_result_is_awaited() -> None:
     """Also one that is no Exception; the calls after it are made."""
     worker = Worker("test")

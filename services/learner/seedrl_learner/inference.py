@@ -1,7 +1,7 @@
 """Central inference: a batch of ticks -> actions. Owns slots, unrolls being filled, recurrent state on the device.
 
-Everything here runs in one thread, the service's inference executor. Training changes the same variables meanwhile, so
-each batch uses the newest policy.
+One call at a time, which is the service's to see to. Training changes the same variables meanwhile, so each batch uses
+the newest policy.
 """
 
 from __future__ import annotations

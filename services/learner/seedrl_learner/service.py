@@ -1,11 +1,14 @@
 """The learner's sessions: opens, closes and ticks of every broker's link, and the operator's controls. Knows no gRPC.
 
-Session state is touched by the inference thread alone; coroutines hand it work and await the answer.
+Session state is touched by the inference thread, to which coroutines hand work and await the answer; and by the event
+loop while that thread has nothing to do.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +27,8 @@ from seedrl_proto.v1 import learner_pb2 as learner
 
 _REMEMBERED_SESSIONS = 4096
 _MOST_INFO_NAMES = 256
+# Longest batch that the event loop makes itself.
+_QUICK_BATCH_S = 0.02
 _log = logs.get(__name__)
 
 
@@ -86,6 +91,7 @@ class LearnerService:
         with run.metrics.busy("inference/blocked_share"):
             pass  # a share of 0 is in sight from the start
         self._worker = Worker("inference")
+        self._last_batch_s = math.inf
         self._open_links: dict[bytes, tuple[Link, int]] = {}
         self._last_replies: OrderedDict[bytes, LastReply] = OrderedDict()
         self._info_names: set[str] = set()
@@ -105,11 +111,11 @@ class LearnerService:
         if ticks:
             self.run.metrics.observe("inference/queue_wait_ms", request.queue_wait_ms)
             if all(self._is_greedy(link, item.session) for item in ticks):
-                replies = await self._worker.call(lambda: self._tick(link, ticks))
+                replies = await self._answer_ticks(link, ticks)
             else:
                 async with self._admission:
                     await self._wait_for_room()
-                    replies = await self._worker.call(lambda: self._tick(link, ticks))
+                    replies = await self._answer_ticks(link, ticks)
             yield learner.Replies(batch_id=request.batch_id, replies=replies, returns_credit=True)
 
     def disconnect(self, link: Link) -> asyncio.Future[None]:
@@ -144,11 +150,22 @@ class LearnerService:
                     self._room.wait(), "room in the queue of unrolls: training is paused or slower than actors"
                 )
 
+    async def _answer_ticks(self, link: Link, ticks: Sequence[SerializedTick]) -> list[learner.SessionReply]:
+        """In the inference thread, so that the event loop is free to take in what comes next.
+
+        A broker with one credit sends nothing meanwhile. Then the event loop makes a batch itself, as long as batches
+        are quick: to wake a thread and be woken by it is a good part of a small tick.
+        """
+        one_credit = self.run.config.inference_credits == 1
+        if one_credit and self._last_batch_s < _QUICK_BATCH_S and self._worker.is_idle:
+            return self._tick(link, ticks)
+        return await self._worker.call(lambda: self._tick(link, ticks))
+
     def _announce(self, machinery: Machinery) -> None:
         machinery.queue.notify_room(lambda: self._loop.call_soon_threadsafe(self._room.set))
         self._loop.call_soon_threadsafe(self.built.set)
 
-    # Below: the inference thread.
+    # Below: the inference thread, or the event loop in its place.
 
     def _open_and_close(self, link: Link, items: Sequence[learner.SessionRequest]) -> list[learner.SessionReply]:
         replies = []
@@ -294,8 +311,10 @@ class LearnerService:
         assert self.run.machinery is not None
         metrics = self.run.metrics
         version = self.run.progress.policy_version
+        began = time.perf_counter()
         with metrics.busy("learner/busy_share"):
             answers = self.run.machinery.inference.run([(session.slots, tick) for _, session, tick in ticks])
+        self._last_batch_s = time.perf_counter() - began
         metrics.observe("inference/batch_rows", sum(session.num_envs for _, session, _ in ticks))
         replies = []
         for (number, session, tick), answer in zip(ticks, answers, strict=True):

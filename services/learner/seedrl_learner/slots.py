@@ -1,4 +1,4 @@
-"""Slots: the numbers under which the learner keeps the state of each environment. Owned by the inference thread."""
+"""Slots: the numbers under which the learner keeps the state of each environment. Owned by inference."""
 
 from __future__ import annotations
 
